@@ -1,0 +1,1 @@
+//! Agents and runs as supervised actors.

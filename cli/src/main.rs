@@ -1,0 +1,3 @@
+//! The `ghostlight` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The words and rules of durable runs, without I/O.

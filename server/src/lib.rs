@@ -1,0 +1,1 @@
+//! HTTP over runs, and the control socket of a data folder.

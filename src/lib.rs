@@ -1,0 +1,1 @@
+//! Actors whose work outlives them.

@@ -1,0 +1,81 @@
+//! What can go wrong between a caller and the disk.
+
+use std::path::PathBuf;
+
+/// Why storage refused, or failed, a request.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An expectation of the batch did not hold: nothing of that batch was written.
+    #[error("conflict on {key}: expected {expected}, found {found}")]
+    Conflict {
+        /// The key, in the form that error messages show.
+        key: String,
+        /// What the batch expected.
+        expected: String,
+        /// What the store holds.
+        found: String,
+    },
+    /// A batch, key or value over its limit.
+    #[error("{what} is {actual} bytes, over the limit of {limit}")]
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// Its size.
+        actual: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A record that cannot be decoded.
+    #[error("record {key} is corrupt: {why}")]
+    Corrupt {
+        /// The key, in the form that error messages show.
+        key: String,
+        /// What is wrong with the bytes.
+        why: String,
+    },
+    /// A record or folder written by a newer version of Ghostlight.
+    #[error("{key} was written by a newer version (format {found}, this program knows {known}); upgrade the program")]
+    TooNew {
+        /// The record, or the folder.
+        key: String,
+        /// The version found.
+        found: u32,
+        /// The newest version this program reads.
+        known: u32,
+    },
+    /// Another process owns the folder.
+    #[error("{} is in use by process {pid}; stop it, or use another folder", folder.display())]
+    Locked {
+        /// The data folder.
+        folder: PathBuf,
+        /// The owner's process id; 0 when it could not be read.
+        pid: u32,
+    },
+    /// The folder cannot be used as a store.
+    #[error("cannot open the store in {}: {why}", folder.display())]
+    Open {
+        /// The data folder.
+        folder: PathBuf,
+        /// The reason, and what to do.
+        why: String,
+    },
+    /// The engine failed to write or sync. From then on every write is refused.
+    #[error("the store failed and refuses writes until it is reopened: {why}")]
+    Poisoned {
+        /// The first failure.
+        why: String,
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same request may succeed later without anybody's help.
+    ///
+    /// A conflict is not retryable as it stands: re-read, and decide again.
+    pub fn is_retryable(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,1 @@
+//! OTP-style supervision for ractor actors.
