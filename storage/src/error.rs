@@ -16,14 +16,28 @@ pub enum Error {
         /// What the store holds.
         found: String,
     },
-    /// A batch, key or value over its limit.
-    #[error("{what} is {actual} bytes, over the limit of {limit}")]
+    /// A batch, key or value over its limit. Nothing of the batch was written.
+    #[error("{what} is {actual}, over the limit of {limit}")]
     TooLarge {
-        /// What was too large.
+        /// What was too large, and its unit.
         what: &'static str,
         /// Its size.
         actual: usize,
         /// The limit.
+        limit: usize,
+    },
+    /// A batch that puts or deletes one key more than once. Nothing of it was written.
+    #[error("a batch changes {key} more than once")]
+    KeyTwice {
+        /// The key, in the form that error messages show.
+        key: String,
+    },
+    /// The commits that wait for the disk fill the queue. The batch was not queued.
+    ///
+    /// Only a request that does not wait for room is answered so.
+    #[error("the commit queue is full (limit {limit} bytes)")]
+    QueueFull {
+        /// The most bytes that may be queued.
         limit: usize,
     },
     /// A record that cannot be decoded.
@@ -35,7 +49,9 @@ pub enum Error {
         why: String,
     },
     /// A record or folder written by a newer version of Ghostlight.
-    #[error("{key} was written by a newer version (format {found}, this program knows {known}); upgrade the program")]
+    #[error(
+        "{key} was written by a newer version (format {found}, this program knows {known}); upgrade the program"
+    )]
     TooNew {
         /// The record, or the folder.
         key: String,
@@ -74,8 +90,9 @@ pub enum Error {
 impl Error {
     /// Whether the same request may succeed later without anybody's help.
     ///
-    /// A conflict is not retryable as it stands: re-read, and decide again.
+    /// A conflict is not retryable as it stands: re-read, and decide again. A full queue is: the
+    /// disk empties it.
     pub fn is_retryable(&self) -> bool {
-        false
+        matches!(self, Self::QueueFull { .. })
     }
 }

@@ -1,1 +1,20 @@
 //! Durable storage for runs: one narrow store trait, group commit, memory and sled.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by a panic"))]
+
+mod committer;
+mod error;
+mod judge;
+mod memory_store;
+mod store;
+
+pub use committer::{
+    Backend, Committer, CommitterHandle, CommitterOptions, CommitterStats, Pending, Permit,
+    SCAN_BYTES_MAX,
+};
+pub use error::Error;
+pub use memory_store::MemoryStore;
+pub use store::{
+    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, Entry, Expect, KEY_BYTES_MAX, Limit, Operation,
+    Revision, Store, VALUE_BYTES_MAX, Versioned,
+};

@@ -1,5 +1,7 @@
 //! The contract of a storage engine.
 
+use std::collections::BTreeSet;
+
 use crate::Error;
 
 /// The most operations a batch may hold.
@@ -8,6 +10,8 @@ pub const BATCH_OPERATIONS_MAX: usize = 64;
 pub const BATCH_BYTES_MAX: usize = 192 << 10;
 /// The largest value the engine is given: 32 KiB. Larger payloads are stored in parts.
 pub const VALUE_BYTES_MAX: usize = 32 << 10;
+/// The largest key: 16 KiB.
+pub const KEY_BYTES_MAX: usize = 16 << 10;
 
 /// How many times a key has been written since it was last absent: the first put is 1.
 ///
@@ -44,6 +48,84 @@ pub struct Batch {
     pub operations: Vec<Operation>,
 }
 
+impl Batch {
+    /// Makes an empty batch. Committing it writes nothing and succeeds.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a put.
+    #[must_use]
+    pub fn put(mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        self.operations.push(Operation::Put(key.into(), value.into()));
+        self
+    }
+
+    /// Adds a delete.
+    #[must_use]
+    pub fn delete(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.operations.push(Operation::Delete(key.into()));
+        self
+    }
+
+    /// Adds an expectation.
+    #[must_use]
+    pub fn expect(mut self, key: impl Into<Vec<u8>>, expect: Expect) -> Self {
+        self.operations.push(Operation::Expect(key.into(), expect));
+        self
+    }
+
+    /// The bytes of all keys and values, those of expectations included.
+    pub fn bytes(&self) -> usize {
+        self.operations
+            .iter()
+            .map(|operation| match operation {
+                Operation::Put(key, value) => key.len() + value.len(),
+                Operation::Delete(key) | Operation::Expect(key, _) => key.len(),
+            })
+            .sum()
+    }
+
+    /// Checks everything that can be known of a batch without looking at the store.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] over a limit of this module, [`Error::KeyTwice`] if a key is put or
+    /// deleted more than once. A retry of the same batch fails again.
+    pub fn validate(&self) -> Result<(), Error> {
+        limit(
+            "the number of operations of the batch",
+            self.operations.len(),
+            BATCH_OPERATIONS_MAX,
+        )?;
+        limit("the size of the batch in bytes", self.bytes(), BATCH_BYTES_MAX)?;
+        let mut changed = BTreeSet::new();
+        for operation in &self.operations {
+            let (Operation::Put(key, _) | Operation::Delete(key) | Operation::Expect(key, _)) =
+                operation;
+            limit("the size of the key in bytes", key.len(), KEY_BYTES_MAX)?;
+            if let Operation::Put(_, value) = operation {
+                limit("the size of the value in bytes", value.len(), VALUE_BYTES_MAX)?;
+            }
+            if !matches!(operation, Operation::Expect(..)) && !changed.insert(key) {
+                return Err(Error::KeyTwice { key: show_key(key) });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn limit(what: &'static str, actual: usize, limit: usize) -> Result<(), Error> {
+    if actual > limit { Err(Error::TooLarge { what, actual, limit }) } else { Ok(()) }
+}
+
+/// The form of a key in error messages when nothing is known of its layout.
+pub(crate) fn show_key(key: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 64;
+    let shown = &key[..key.len().min(SHOWN_BYTES_MAX)];
+    let rest = if shown.len() < key.len() { "..." } else { "" };
+    format!("{}{rest}", shown.escape_ascii())
+}
+
 /// A stored value with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versioned {
@@ -69,6 +151,34 @@ pub struct Limit {
     pub entries: usize,
     /// The most bytes of keys and values; one entry is returned even if it is larger.
     pub bytes: usize,
+}
+
+impl Limit {
+    /// Starts to count one page.
+    pub(crate) fn start(self) -> Room {
+        Room { limit: self, entries: 0, bytes: 0 }
+    }
+}
+
+/// What is left of a [`Limit`].
+#[derive(Debug)]
+pub(crate) struct Room {
+    limit: Limit,
+    entries: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Whether one more entry of that size fits; if so, it is counted. The first one always fits.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.entries == 0
+            || (self.entries < self.limit.entries && self.bytes + bytes <= self.limit.bytes);
+        if fits {
+            self.entries += 1;
+            self.bytes += bytes;
+        }
+        fits
+    }
 }
 
 /// An ordered key-value space, and the promises every engine keeps.
@@ -103,13 +213,41 @@ pub trait Store: Send + 'static {
     /// Applies the batches and makes the accepted ones durable; one answer a batch, in order.
     ///
     /// # Errors
-    /// An answer is [`Error::Conflict`] or [`Error::TooLarge`] for that batch alone. The call as a
-    /// whole fails with [`Error::Poisoned`]; then nothing of it has been acknowledged.
+    /// An answer is [`Error::Conflict`] or one of [`Batch::validate`], for that batch alone. The
+    /// call as a whole fails with [`Error::Poisoned`]; then nothing of it has been acknowledged.
     fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<(), Error>>, Error>;
 
     /// The most batches and bytes that may be applied before a sync; the committer splits its
     /// groups accordingly.
     fn unsynced_max(&self) -> Limit {
         Limit { entries: 1024, bytes: 1 << 20 }
+    }
+
+    /// How many syncs commits have cost since the store was opened, for metrics and tests; 0 if
+    /// the engine does not count them. A `commit` that changes nothing costs none.
+    fn syncs(&self) -> u64 {
+        0
+    }
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, Error> {
+        (**self).get(key)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: Limit) -> Result<Vec<Entry>, Error> {
+        (**self).scan(prefix, after, limit)
+    }
+
+    fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<(), Error>>, Error> {
+        (**self).commit(batches)
+    }
+
+    fn unsynced_max(&self) -> Limit {
+        (**self).unsynced_max()
+    }
+
+    fn syncs(&self) -> u64 {
+        (**self).syncs()
     }
 }
