@@ -2,17 +2,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by a panic"))]
 
+mod changes;
+pub mod codec;
 mod committer;
 mod error;
 mod judge;
+mod keys;
 mod memory_store;
+pub mod payload;
+pub mod records;
 mod store;
 
+pub use changes::Changes;
 pub use committer::{
     Backend, Committer, CommitterHandle, CommitterOptions, CommitterStats, Pending, Permit,
     SCAN_BYTES_MAX,
 };
 pub use error::Error;
+pub use keys::Key;
 pub use memory_store::MemoryStore;
 pub use store::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, Entry, Expect, KEY_BYTES_MAX, Limit, Operation,
