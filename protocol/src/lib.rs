@@ -4,6 +4,8 @@
 //! run is told, when a lost attempt is repeated: each is a plain function from state and event to
 //! state and effect, so that it can be tested by the thousand.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by a panic"))]
+
 pub mod id;
 pub mod journal;
 pub mod limits;
@@ -20,3 +22,8 @@ pub use reason::InterruptReason;
 pub use recovery::{NextAttempt, RecoveryPolicy, Retry};
 pub use run::{End, Interruption, Phase, RunState};
 pub use status::Status;
+
+pub mod client;
+pub mod frame;
+pub mod preview;
+pub mod text;
