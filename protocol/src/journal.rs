@@ -334,6 +334,18 @@ impl<R> Journal<R> {
         self.tries.get(step).copied().unwrap_or(0)
     }
 
+    /// Counts one more failed try of a step, and returns how many there are.
+    pub fn failed_once_more(&mut self, step: &str) -> u32 {
+        let tries = self.tries.entry(step.to_owned()).or_default();
+        *tries += 1;
+        *tries
+    }
+
+    /// Marks that a step has events of a try that failed: see [`Journal::take_torn`].
+    pub fn tear(&mut self, step: &str) {
+        *self.torn.entry(step.to_owned()).or_default() += 1;
+    }
+
     /// Whether an earlier entry left events of this unfinished step in the log, so that events of
     /// the next try must follow a mark. True at most once a step.
     pub fn take_torn(&mut self, step: &str) -> bool {

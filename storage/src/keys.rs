@@ -128,6 +128,12 @@ impl Key {
         Self::new(QUEUE, &[&agent.0, &number.to_be_bytes(), &run.0])
     }
 
+    /// The number of a queue's key.
+    pub fn queue_number(&self) -> Option<u64> {
+        (self.0.first() == Some(&QUEUE)).then_some(())?;
+        Some(u64::from_be_bytes(self.0.get(17..25)?.try_into().ok()?))
+    }
+
     /// The registry of an agent, oldest first.
     pub fn registry_of(agent: AgentKey) -> Self {
         Self::new(REGISTRY, &[&agent.0])

@@ -14,6 +14,9 @@ use crate::{Batch, Changes, Committer, Error, Key, Limit};
 /// The largest payload that lies in the record itself: 24 KiB.
 pub const INLINE_BYTES_MAX: usize = 24 << 10;
 
+/// The largest payload that lies in a run's record, which holds two and some texts: 4 KiB.
+pub const RECORD_INLINE_BYTES_MAX: usize = 4 << 10;
+
 /// How many parts go into one batch, below the limit of 192 KiB a batch.
 const PARTS_PER_BATCH: usize = 7;
 
@@ -32,11 +35,6 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Whether `bytes` have to be written in parts.
-    pub fn is_large(bytes: &[u8]) -> bool {
-        bytes.len() > INLINE_BYTES_MAX
-    }
-
     /// The size of the payload in bytes.
     pub fn len(&self) -> u64 {
         match self {
@@ -58,9 +56,15 @@ impl Payload {
     }
 
     /// Cuts `bytes` into parts, in batches that have to be committed, in order, before anything
-    /// refers to the payload. A small payload needs none.
-    pub fn split(run: RunKey, number: u64, incarnation: u64, bytes: Vec<u8>) -> (Self, Vec<Batch>) {
-        if !Self::is_large(&bytes) {
+    /// refers to the payload. One of at most `inline_max` bytes needs none.
+    pub fn split(
+        run: RunKey,
+        number: u64,
+        incarnation: u64,
+        inline_max: usize,
+        bytes: Vec<u8>,
+    ) -> (Self, Vec<Batch>) {
+        if bytes.len() <= inline_max.min(INLINE_BYTES_MAX) {
             return (Self::Inline(bytes), Vec::new());
         }
         let payload = Self::Parts { number, bytes: bytes.len() as u64 };

@@ -181,6 +181,17 @@ pub enum LogEntry {
         /// Its result, as JSON.
         result: Payload,
     },
+    /// Journal: a step failed for good, and the code was told so.
+    StepFailed {
+        /// The step's key.
+        step: String,
+        /// The error's text.
+        message: String,
+        /// A word that callers branch on.
+        kind: Option<String>,
+        /// Whether trying again is known to be useless.
+        permanent: bool,
+    },
     /// Journal: a sleep is due at this time, in ms since the epoch.
     SleepSet {
         /// Which sleep, from 0.
@@ -217,6 +228,7 @@ impl LogEntry {
             | Self::Aborted { .. }
             | Self::Interrupted { .. } => true,
             Self::Completed { .. }
+            | Self::StepFailed { .. }
             | Self::SleepSet { .. }
             | Self::Tried { .. }
             | Self::State { .. } => false,
@@ -226,6 +238,39 @@ impl LogEntry {
     /// Whether the entry is the end of the run for good.
     pub fn is_hard_end(&self) -> bool {
         matches!(self, Self::Finished { .. } | Self::Failed { .. } | Self::Aborted { .. })
+    }
+}
+
+impl LogEntry {
+    /// The payload of the entry, if it is of a kind that has one.
+    pub fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Self::Chunk { body, .. } | Self::Progress { body } => Some(body),
+            Self::Milestone { data, .. } => data.as_mut(),
+            Self::Completed { result, .. } => Some(result),
+            Self::State { value, .. } => value.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// About how many bytes the entry takes.
+    pub fn bytes(&self) -> usize {
+        let (text, payload) = match self {
+            Self::Chunk { body, .. } | Self::Progress { body } => (0, body.len()),
+            Self::Milestone { name, data, .. } => {
+                (name.len(), data.as_ref().map_or(0, Payload::len))
+            }
+            Self::Completed { result, .. } => (32, result.len()),
+            Self::State { key, value } => (key.len(), value.as_ref().map_or(0, Payload::len)),
+            Self::StepFailed { step, message, .. } => (step.len() + message.len(), 0),
+            Self::Mark { step, .. } | Self::Tried { step, .. } => (step.len(), 0),
+            Self::Finished { summary: text }
+            | Self::Failed { error: text }
+            | Self::Interrupted { error: text, .. } => (text.len(), 0),
+            Self::Aborted { reason } => (reason.as_ref().map_or(0, String::len), 0),
+            Self::Started | Self::SleepSet { .. } => (0, 0),
+        };
+        32 + text + usize::try_from(payload).unwrap_or(usize::MAX)
     }
 }
 

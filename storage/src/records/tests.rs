@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::{decode, encode};
+use crate::payload::INLINE_BYTES_MAX;
 use crate::{Changes, Committer, Error, Key, MemoryStore};
 
 fn run_record() -> RunRecord {
@@ -73,6 +74,12 @@ fn log_record() -> LogRecord {
             LogEntry::Completed { call: StoredCall::Step("part#1".into()), result: inline("7") },
             LogEntry::Completed { call: StoredCall::Sleep(0), result: inline("null") },
             LogEntry::Completed { call: StoredCall::Wait(1), result: inline("{}") },
+            LogEntry::StepFailed {
+                step: "s".into(),
+                message: "boom".into(),
+                kind: None,
+                permanent: true,
+            },
             LogEntry::SleepSet { ordinal: 0, due_ms: 99 },
             LogEntry::Tried { step: "s".into(), tries: 3 },
             LogEntry::State { key: "k".into(), value: Some(inline("3")) },
@@ -223,7 +230,7 @@ async fn payloads_of_every_size_come_back() {
     let sizes = [0, 1, 24 << 10, (24 << 10) + 1, 48 << 10, 200_000, 1 << 20];
     for (number, size) in sizes.into_iter().enumerate() {
         let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
-        let (payload, batches) = Payload::split(run, number as u64, 1, bytes.clone());
+        let (payload, batches) = Payload::split(run, number as u64, 1, INLINE_BYTES_MAX, bytes.clone());
         assert_eq!(batches.is_empty(), size <= 24 << 10);
         assert_eq!(payload.len(), size as u64);
         commit_all(&committer, batches).await;
@@ -235,7 +242,7 @@ async fn payloads_of_every_size_come_back() {
 async fn a_crash_at_any_point_leaves_an_orphan_or_a_payload() {
     let run = RunKey([3; 16]);
     let bytes = vec![7; 400_000];
-    let (payload, batches) = Payload::split(run, 0, 1, bytes.clone());
+    let (payload, batches) = Payload::split(run, 0, 1, INLINE_BYTES_MAX, bytes.clone());
     for crash_after in 0..=batches.len() + 1 {
         let (committer, _handle) = Committer::inline(MemoryStore::new());
         commit_all(&committer, batches.iter().take(crash_after).cloned().collect()).await;
@@ -260,7 +267,7 @@ async fn a_crash_at_any_point_leaves_an_orphan_or_a_payload() {
 async fn the_current_incarnation_is_not_swept_and_missing_parts_are_corrupt() {
     let (committer, _handle) = Committer::inline(MemoryStore::new());
     let run = RunKey([3; 16]);
-    let (payload, batches) = Payload::split(run, 0, 2, vec![7; 100_000]);
+    let (payload, batches) = Payload::split(run, 0, 2, INLINE_BYTES_MAX, vec![7; 100_000]);
     commit_all(&committer, batches).await;
     assert_eq!(crate::payload::sweep_orphans(&committer, 2).await.unwrap(), 0);
     let mut changes = Changes::new();
