@@ -3,6 +3,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by a panic"))]
 
 mod committer;
+#[cfg(any(test, feature = "test-util"))]
+pub mod conformance;
 mod error;
 mod judge;
 mod memory_store;
