@@ -7,15 +7,21 @@ mod committer;
 pub mod conformance;
 mod error;
 mod judge;
+mod lock;
 mod memory_store;
+mod sled_store;
 mod store;
+#[cfg(test)]
+mod testing;
 
 pub use committer::{
     Backend, Committer, CommitterHandle, CommitterOptions, CommitterStats, Pending, Permit,
     SCAN_BYTES_MAX,
 };
 pub use error::Error;
+pub use lock::FolderLock;
 pub use memory_store::MemoryStore;
+pub use sled_store::{Durability, SledStore};
 pub use store::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, Entry, Expect, KEY_BYTES_MAX, Limit, Operation,
     Revision, Store, VALUE_BYTES_MAX, Versioned,

@@ -10,8 +10,8 @@ pub const BATCH_OPERATIONS_MAX: usize = 64;
 pub const BATCH_BYTES_MAX: usize = 192 << 10;
 /// The largest value the engine is given: 32 KiB. Larger payloads are stored in parts.
 pub const VALUE_BYTES_MAX: usize = 32 << 10;
-/// The largest key: 16 KiB.
-pub const KEY_BYTES_MAX: usize = 16 << 10;
+/// The largest key: 2 KiB.
+pub const KEY_BYTES_MAX: usize = 2 << 10;
 
 /// How many times a key has been written since it was last absent: the first put is 1.
 ///
