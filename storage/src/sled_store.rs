@@ -3,7 +3,7 @@
 //! sled alone keeps less than [`Store`] promises. The guards are all here and in the modules below,
 //! each with a test:
 //!
-//! - sled's flush is no fsync: every group is followed by an fdatasync of our own ([`Disk::sync`]).
+//! - sled's flush is no fsync: every group is followed by an fdatasync of our own ([`Engine::sync`]).
 //! - A long unsynced tail can cost the whole store in a power cut: what is not synced is bounded,
 //!   with either [`Durability`] ([`UNSYNCED_MAX`]).
 //! - Pages over a quarter of a segment go to files that sled never syncs: values are small and

@@ -32,7 +32,7 @@ fn bare(folder: &Path, change: impl FnOnce(&sled::Db)) -> sled::Result<()> {
     let db = sled::Config::new().path(&store).segment_size(SEGMENT_BYTES).open();
     let changed = db.map(|db| {
         change(&db);
-        drop(db.flush().unwrap());
+        db.flush().unwrap();
     });
     let log = File::open(store.join("db")).unwrap();
     flock(&log, FlockOperation::LockExclusive).unwrap();
