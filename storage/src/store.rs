@@ -195,6 +195,8 @@ impl Room {
 ///   the accepted ones before it.
 /// - A revision counts the puts of its own key since the key was last absent, from 1.
 /// - After a failed write or sync every further `commit` returns [`Error::Poisoned`].
+/// - A batch that does not pass [`Batch::validate`] is refused with that error.
+/// - Dropping the store closes it: when the drop returns, the same data can be opened again.
 /// - `scan` returns the entries whose key starts with `prefix` and is greater than `after`, in
 ///   key order, without gaps.
 pub trait Store: Send + 'static {

@@ -16,6 +16,9 @@ pub(super) const RESERVE_BYTES: u64 = 8 * SEGMENT_BYTES as u64;
 pub(super) fn check(folder: &Path, reserve: u64) -> Result<(), String> {
     // A file system that cannot say counts as one with space: a failed write is still an error.
     let Ok(state) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    if state.f_blocks == 0 {
+        return Ok(());
+    }
     let free = state.f_bavail.saturating_mul(state.f_frsize);
     if free >= reserve {
         return Ok(());

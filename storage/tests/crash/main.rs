@@ -11,6 +11,7 @@
 //! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
 
 mod child;
 mod kill;
