@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 pub use self::backend::Backend;
+pub(crate) use self::backend::panic_text;
 pub use self::pending::Pending;
 
 use self::backend::Inline;

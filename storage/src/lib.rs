@@ -5,13 +5,19 @@
 mod changes;
 pub mod codec;
 mod committer;
+#[cfg(any(test, feature = "test-util"))]
+pub mod conformance;
 mod error;
 mod judge;
 mod keys;
+mod lock;
 mod memory_store;
 pub mod payload;
 pub mod records;
+mod sled_store;
 mod store;
+#[cfg(test)]
+mod testing;
 
 pub use changes::Changes;
 pub use committer::{
@@ -20,7 +26,9 @@ pub use committer::{
 };
 pub use error::Error;
 pub use keys::Key;
+pub use lock::FolderLock;
 pub use memory_store::MemoryStore;
+pub use sled_store::{Durability, SledStore};
 pub use store::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, Entry, Expect, KEY_BYTES_MAX, Limit, Operation,
     Revision, Store, VALUE_BYTES_MAX, Versioned,

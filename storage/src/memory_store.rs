@@ -108,7 +108,21 @@ impl Store for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conformance::{self, Disk as TestDisk};
     use crate::store::Expect;
+
+    struct Fresh(MemoryStore);
+
+    impl TestDisk for Fresh {
+        fn open(&mut self) -> Box<dyn Store> {
+            Box::new(self.0.reopen())
+        }
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        conformance::run(|| Box::new(Fresh(MemoryStore::new())));
+    }
 
     #[test]
     fn reopen_keeps_the_disk_and_fences_every_earlier_handle() {

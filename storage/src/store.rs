@@ -10,8 +10,8 @@ pub const BATCH_OPERATIONS_MAX: usize = 64;
 pub const BATCH_BYTES_MAX: usize = 192 << 10;
 /// The largest value the engine is given: 32 KiB. Larger payloads are stored in parts.
 pub const VALUE_BYTES_MAX: usize = 32 << 10;
-/// The largest key: 16 KiB.
-pub const KEY_BYTES_MAX: usize = 16 << 10;
+/// The largest key: 2 KiB.
+pub const KEY_BYTES_MAX: usize = 2 << 10;
 
 /// How many times a key has been written since it was last absent: the first put is 1.
 ///
@@ -195,6 +195,8 @@ impl Room {
 ///   the accepted ones before it.
 /// - A revision counts the puts of its own key since the key was last absent, from 1.
 /// - After a failed write or sync every further `commit` returns [`Error::Poisoned`].
+/// - A batch that does not pass [`Batch::validate`] is refused with that error.
+/// - Dropping the store closes it: when the drop returns, the same data can be opened again.
 /// - `scan` returns the entries whose key starts with `prefix` and is greater than `after`, in
 ///   key order, without gaps.
 pub trait Store: Send + 'static {

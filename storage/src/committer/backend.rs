@@ -99,7 +99,7 @@ fn contain<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 }
 
 /// The message of a panic, as far as it has one.
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -1,0 +1,244 @@
+//! One process owns a data folder.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::Error;
+
+/// The ownership of a data folder, held until it is dropped.
+///
+/// It is an advisory lock of the operating system on the file `lock` in the folder: the lock of a
+/// process that was killed is free at once, whatever the file still says. The file holds the
+/// owner's process id, for messages, and is never removed.
+#[derive(Debug)]
+pub struct FolderLock {
+    folder: PathBuf,
+    file: File,
+}
+
+impl FolderLock {
+    /// Takes the folder for this process; makes it, with mode 0700, if it does not exist.
+    ///
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another handle holds it, in this process or another: a retry is safe.
+    /// [`Error::Open`] if the folder cannot be used.
+    pub fn acquire(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        let given = folder.as_ref();
+        make_folder(given)?;
+        // The engine must find its files even if the working directory changes later.
+        let folder = given
+            .canonicalize()
+            .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
+        let failed =
+            |error: &std::io::Error| Error::Open { folder: folder.clone(), why: why(error) };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(folder.join("lock"))
+            .map_err(|error| failed(&error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::Locked { pid: read_pid(&mut file), folder });
+            }
+            Err(errno) => {
+                return Err(Error::Open {
+                    why: format!(
+                        "its file system gives no locks ({errno}); use a folder on a local disk"
+                    ),
+                    folder,
+                });
+            }
+        }
+        let mut lock = Self { folder, file };
+        lock.write_pid()
+            .map_err(|error| Error::Open { folder: lock.folder.clone(), why: why(&error) })?;
+        Ok(lock)
+    }
+
+    /// The folder, as an absolute path.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn write_pid(&mut self) -> std::io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        writeln!(self.file, "{}", std::process::id())
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // So that nobody is told the pid of a process that has let go.
+        let _ = self.file.set_len(0);
+        // Closing the file is not enough: a child process that has been forked but has not yet
+        // replaced its image shares the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn read_pid(file: &mut File) -> u32 {
+    let mut text = String::new();
+    // A file that cannot be read, or is being written, is worth an error without a pid.
+    let _ = file.take(32).read_to_string(&mut text);
+    text.trim().parse().unwrap_or(0)
+}
+
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    let failed = |why: String| Err(Error::Open { folder: folder.into(), why });
+    match std::fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return failed("it is a file; name a folder, or move the file away".into()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return failed(why(&error)),
+    }
+    make_durable(folder, 0o700).or_else(|error| failed(why(&error)))
+}
+
+/// Makes a folder and the missing ones above it, so that a power cut cannot take them back.
+fn make_durable(folder: &Path, mode: u32) -> std::io::Result<()> {
+    let parent = match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !parent.try_exists()? {
+        make_durable(parent, 0o777)?;
+    }
+    match DirBuilder::new().mode(mode).create(folder) {
+        // Somebody else made it in the same moment; the lock decides who has it.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    sync_folder(parent).or_else(|error| match error.kind() {
+        // A folder may be writable and yet not readable, and then it cannot be synced.
+        ErrorKind::PermissionDenied => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// What an I/O error means for somebody who wants to use a folder, and what to do.
+pub(crate) fn why(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "permission denied; make the folder writable for this user, or use another folder"
+                .into()
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "its file system is read-only; use a folder on a writable one".into()
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "no space is left on its file system; make space and try again".into()
+        }
+        ErrorKind::NotADirectory => {
+            "a part of its path is a file; name a folder, or move the file away".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::testing::unprivileged;
+
+    fn open_error(folder: &Path) -> String {
+        let Err(Error::Open { folder: named, why }) = FolderLock::acquire(folder) else {
+            panic!("{} could be opened", folder.display())
+        };
+        assert_eq!(named, folder);
+        why
+    }
+
+    #[test]
+    fn a_second_owner_is_told_who_the_first_one_is() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        let lock = FolderLock::acquire(&folder).unwrap();
+        let refused = FolderLock::acquire(&folder).unwrap_err();
+        let Error::Locked { folder: named, pid } = refused else { panic!("{refused}") };
+        assert_eq!((named.as_path(), pid), (lock.folder(), std::process::id()));
+        drop(lock);
+        FolderLock::acquire(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_does_not_keep_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::acquire(folder.path()).unwrap();
+        // What a fork leaves in the child.
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        FolderLock::acquire(folder.path()).unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn a_file_without_a_lock_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("lock"), "4194303 and more than a pid needs\n").unwrap();
+        let lock = FolderLock::acquire(folder.path()).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("lock")).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(lock);
+        assert_eq!(std::fs::read_to_string(folder.path().join("lock")).unwrap(), "");
+    }
+
+    #[test]
+    fn an_owner_without_a_pid_is_still_an_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let _lock = FolderLock::acquire(folder.path()).unwrap();
+        std::fs::write(folder.path().join("lock"), "no number").unwrap();
+        let refused = FolderLock::acquire(folder.path()).unwrap_err();
+        assert!(matches!(refused, Error::Locked { pid: 0, .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_new_folder_is_private_and_its_parents_are_made() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("deep/er/data");
+        drop(FolderLock::acquire(&folder).unwrap());
+        let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn folders_that_cannot_be_used_say_what_to_do() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(open_error(&file).starts_with("it is a file; "));
+        assert!(open_error(&file.join("data")).starts_with("a part of its path is a file; "));
+    }
+
+    #[test]
+    fn no_permission_is_a_clear_error() {
+        let parent = tempfile::tempdir().unwrap();
+        let everyone = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(parent.path(), everyone).unwrap();
+        let read_only = parent.path().join("read-only");
+        std::fs::create_dir(&read_only).unwrap();
+        std::fs::set_permissions(&read_only, std::fs::Permissions::from_mode(0o555)).unwrap();
+        unprivileged(|| {
+            assert!(open_error(&read_only).starts_with("permission denied; "));
+            assert!(open_error(&read_only.join("data")).starts_with("permission denied; "));
+        });
+    }
+}

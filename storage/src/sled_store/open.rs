@@ -1,0 +1,151 @@
+//! Makes and opens the folder of a store.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::engine::{Engine, Parts};
+use super::space;
+use crate::Error;
+use crate::committer::panic_text;
+use crate::lock::{FolderLock, sync_folder, why};
+
+/// sled's segment. A page over a quarter of it is written to a file of its own, which sled never
+/// syncs. A leaf page holds up to about 20 entries, so with the largest values and keys it needs
+/// 700 KiB; sled's default of 512 KiB a segment would be passed by five large values in a row. The
+/// size is fixed when a store is made.
+pub(super) const SEGMENT_BYTES: usize = 4 << 20;
+
+/// sled uses a multiple of what it is given.
+const CACHE_BYTES: u64 = 32 << 20;
+/// How often sled looks whether it can use space again. With none it never would.
+const CLEANUP_MS: u64 = 500;
+
+/// The format that this program writes and the newest that it reads.
+pub(super) const FORMAT: u32 = 1;
+/// Where the format is stored, as a number of 4 bytes, big-endian.
+pub(super) const FORMAT_KEY: &[u8] = b"\0format";
+
+/// Opening takes long only after an unclean end of a large store.
+const SLOW_OPEN: Duration = Duration::from_secs(1);
+
+pub(super) fn open(lock: FolderLock) -> Result<Engine, Error> {
+    let folder = lock.folder().to_owned();
+    let failed = |why: String| Error::Open { folder: folder.clone(), why };
+    let store = folder.join("store");
+    space::check(&folder, space::RESERVE_BYTES).map_err(failed)?;
+    let lock = if store.try_exists().map_err(|error| failed(why(&error)))? {
+        lock
+    } else {
+        make(lock, &store)?
+    };
+    remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
+    let begun = Instant::now();
+    let engine = open_engine(lock, &store)?;
+    if begun.elapsed() > SLOW_OPEN {
+        tracing::info!(folder = %folder.display(), elapsed = ?begun.elapsed(), "opened the store");
+    }
+    check_format(&engine)?;
+    Ok(engine)
+}
+
+/// Makes an empty store beside its place and moves it there when it is whole: a crash on the way
+/// leaves no store, not half of one.
+fn make(lock: FolderLock, store: &Path) -> Result<FolderLock, Error> {
+    let folder = lock.folder().to_owned();
+    let failed = |error: &io::Error| Error::Open { folder: folder.clone(), why: why(error) };
+    let unfinished = folder.join("store.new");
+    match std::fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
+        _ => {}
+    }
+    let engine = open_engine(lock, &unfinished)?;
+    let written = engine.call("write", |db| {
+        db.insert(FORMAT_KEY, &FORMAT.to_be_bytes())?;
+        db.flush()
+    });
+    written.map_err(|error| Error::Open { folder: folder.clone(), why: error.to_string() })?;
+    let lock = engine.close()?;
+    let synced = File::open(unfinished.join("db"))
+        .and_then(|log| log.sync_all())
+        .and_then(|()| File::open(unfinished.join("conf"))?.sync_all())
+        .and_then(|()| sync_folder(&unfinished.join("blobs")))
+        .and_then(|()| sync_folder(&unfinished))
+        .and_then(|()| std::fs::rename(&unfinished, store))
+        .and_then(|()| sync_folder(&folder));
+    synced.map_err(|error| failed(&error))?;
+    Ok(lock)
+}
+
+/// A kill while sled opens can leave `snap.<n>.generating`, which the next open takes for the
+/// newest snapshot, and fails. It was never in use, so nothing is lost with it.
+///
+/// No other file is ever removed: without a real snapshot sled may open and silently miss what was
+/// acknowledged.
+pub(super) fn remove_unfinished_snapshots(store: &Path) -> io::Result<()> {
+    let mut removed = false;
+    for entry in std::fs::read_dir(store)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            tracing::warn!(file = %entry.path().display(), "removing an unfinished snapshot");
+            std::fs::remove_file(entry.path())?;
+            removed = true;
+        }
+    }
+    if removed { sync_folder(store) } else { Ok(()) }
+}
+
+fn open_engine(lock: FolderLock, store: &Path) -> Result<Engine, Error> {
+    let folder = lock.folder().to_owned();
+    let config = sled::Config::new()
+        .path(store)
+        .segment_size(SEGMENT_BYTES)
+        .cache_capacity(CACHE_BYTES)
+        .flush_every_ms(Some(CLEANUP_MS));
+    // sled asserts on some kinds of damage.
+    let opened = catch_unwind(AssertUnwindSafe(|| config.open()))
+        .map_err(|panic| damaged(&folder, panic_text(&*panic)))?;
+    let db = opened.map_err(|error| match error {
+        sled::Error::Io(error) => Error::Open { folder: folder.clone(), why: why(&error) },
+        sled::Error::Unsupported(what) => {
+            Error::Open { folder: folder.clone(), why: format!("another version made it: {what}") }
+        }
+        other => damaged(&folder, &other.to_string()),
+    })?;
+    let failed = |error: io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
+    let log = OpenOptions::new().write(true).open(store.join("db")).map_err(failed)?;
+    // Recovery itself writes, and puts a new snapshot in the place of the old one.
+    log.sync_data().map_err(failed)?;
+    sync_folder(store).map_err(failed)?;
+    Ok(Engine::new(Parts { db, log, lock }))
+}
+
+/// Nothing is repaired or removed: what looks like a repair may lose what was acknowledged.
+fn damaged(folder: &Path, what: &str) -> Error {
+    // What sled appends when it is built without backtraces.
+    let what = what.trim_end_matches(" backtrace ()");
+    let why = format!(
+        "its files are damaged ({what}); keep a copy of the folder, and restore a backup or use \
+         another folder"
+    );
+    Error::Open { folder: folder.into(), why }
+}
+
+fn check_format(engine: &Engine) -> Result<(), Error> {
+    let folder = engine.parts().lock.folder();
+    let found = engine
+        .call("read", |db| db.get(FORMAT_KEY))
+        .map_err(|error| damaged(folder, &error.to_string()))?;
+    let found = found.as_deref().and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+    match found {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => {
+            Err(Error::TooNew { key: folder.display().to_string(), found, known: FORMAT })
+        }
+        Some(_) | None => Err(damaged(folder, "the format of the store is not written in it")),
+    }
+}

@@ -1,0 +1,86 @@
+//! Files that are not what was written.
+
+use std::fs;
+
+use super::*;
+
+/// A store with some hundred entries, closed.
+fn filled() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SledStore::open(folder.path(), Durability::ProcessCrash).unwrap();
+    for n in 0..300_u16 {
+        let batch = Batch::new().put(n.to_be_bytes(), vec![n as u8; 700]);
+        store.commit(&[batch]).unwrap().remove(0).unwrap();
+    }
+    drop(store);
+    folder
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn damaged_files_are_typed_errors_and_never_wrong_values() {
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let sound = filled();
+    let mut outcomes = [0; 3];
+    for round in 0..60 {
+        let folder = tempfile::tempdir().unwrap();
+        copy(sound.path(), folder.path());
+        let store = folder.path().join("store");
+        let snapshot = fs::read_dir(&store)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.to_string_lossy().contains("snap."));
+        let file = match round % 3 {
+            0 => store.join("conf"),
+            1 => snapshot.unwrap_or_else(|| store.join("conf")),
+            _ => store.join("db"),
+        };
+        let mut bytes = fs::read(&file).unwrap();
+        match rng.u8(..4) {
+            0 => bytes.truncate(rng.usize(..bytes.len())),
+            1 => {
+                let start = rng.usize(..bytes.len());
+                let end = (start + rng.usize(1..5000)).min(bytes.len());
+                bytes[start..end].fill_with(|| rng.u8(..));
+            }
+            2 => {
+                let at = rng.usize(..bytes.len());
+                bytes[at] ^= 1 << rng.u8(..8);
+            }
+            _ => bytes.clear(),
+        }
+        fs::write(&file, bytes).unwrap();
+
+        let context = format!("seed {seed}, round {round}, {}", file.display());
+        let outcome = match SledStore::open(folder.path(), Durability::ProcessCrash) {
+            Err(Error::Open { .. }) => 0,
+            Err(error) => panic!("{context}: {error}"),
+            Ok(store) => match store.scan(b"", None, ALL) {
+                Err(Error::Corrupt { .. } | Error::Poisoned { .. }) => 1,
+                Err(error) => panic!("{context}: {error}"),
+                Ok(entries) => {
+                    for Entry { key, versioned } in entries {
+                        assert_eq!(versioned.value, vec![key[1]; 700], "{context}");
+                    }
+                    2
+                }
+            },
+        };
+        outcomes[outcome] += 1;
+    }
+    // Some damage must have been met, or the test shows nothing.
+    assert!(outcomes[0] > 5, "seed {seed}: {outcomes:?}");
+}

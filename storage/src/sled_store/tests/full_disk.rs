@@ -1,0 +1,128 @@
+//! What happens when the disk is full, or may not be written.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use super::super::space::RESERVE_BYTES;
+use super::*;
+use crate::testing::{SmallDisk, unprivileged};
+
+fn value(n: u32) -> Vec<u8> {
+    // No file system or engine can make this smaller.
+    let mut rng = fastrand::Rng::with_seed(n.into());
+    (0..20_000).map(|_| rng.u8(..)).collect()
+}
+
+/// Commits until it fails; how many batches were acknowledged, and the failure.
+fn write_until_it_fails(store: &SledStore, first: u32) -> (u32, Error) {
+    for n in first.. {
+        let batch = Batch::new().put(n.to_be_bytes(), value(n)).put("last", n.to_be_bytes());
+        match store.commit(&[batch]) {
+            Ok(mut answers) => answers.remove(0).unwrap(),
+            Err(error) => return (n, error),
+        }
+    }
+    unreachable!("the disk is small")
+}
+
+fn assert_all_there(store: &SledStore, acknowledged: u32) {
+    for n in 0..acknowledged {
+        let found = store.get(&n.to_be_bytes()).unwrap();
+        assert!(found.is_some_and(|found| found.value == value(n)), "{n} of {acknowledged}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_noticed_before_it_is_full() {
+    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+    let folder = disk.path().join("data");
+    let store = open(&folder);
+    let (acknowledged, error) = write_until_it_fails(&store, 0);
+    assert!(acknowledged > 100, "{acknowledged}");
+    let Error::Poisoned { why } = &error else { panic!("{error}") };
+    assert!(why.starts_with("no space is left: 31 MiB are free in "), "{why}");
+    let free = rustix::fs::statvfs(disk.path()).unwrap();
+    assert!(free.f_bavail * free.f_frsize > RESERVE_BYTES - 2 * SEGMENT_BYTES as u64);
+
+    // Space alone does not bring it back: a store that refused one write takes no later one.
+    disk.remount("size=160m");
+    assert_eq!(put(&store, "later", "1").unwrap_err().to_string(), error.to_string());
+    drop(store);
+
+    disk.remount("size=60m");
+    let Error::Open { why, .. } = open_error(&folder) else { panic!("opened without space") };
+    assert!(why.starts_with("no space is left: "), "{why}");
+
+    disk.remount("size=160m");
+    let store = open(&folder);
+    assert_all_there(&store, acknowledged);
+    assert_eq!(store.get(b"later").unwrap(), None);
+    let (more, _) = write_until_it_fails(&store, acknowledged);
+    assert!(more > acknowledged + 100);
+}
+
+/// The guard against a full disk can be too late, when others fill the disk: then the engine
+/// itself meets it.
+#[test]
+fn a_disk_that_is_full_at_once_ends_the_store_and_nothing_else() {
+    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+    let folder = disk.path().join("data");
+    let mut store = open(&folder);
+    store.engine.reserve = 0;
+    for n in 0..20_u32 {
+        let batch = Batch::new().put(n.to_be_bytes(), value(n));
+        store.commit(&[batch]).unwrap().remove(0).unwrap();
+    }
+    for (free, first) in [(0, 20), (100_000, 20), (6_000_000, 20)] {
+        let filler = disk.fill(free);
+        let begun = Instant::now();
+        let (acknowledged, error) = write_until_it_fails(&store, first);
+        assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+        assert!(matches!(put(&store, "later", "1"), Err(Error::Poisoned { .. })));
+        drop(store);
+        assert!(begun.elapsed() < Duration::from_secs(9), "closing did not wait for its deadline");
+
+        std::fs::remove_file(filler).unwrap();
+        store = open(&folder);
+        assert_all_there(&store, acknowledged);
+        put(&store, "later", "1").unwrap();
+        store.engine.reserve = 0;
+    }
+}
+
+#[test]
+fn a_read_only_disk_is_a_clear_error() {
+    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+    let folder = disk.path().join("data");
+    put(&open(&folder), "a", "1").unwrap();
+    disk.remount("ro");
+    for folder in [folder, disk.path().join("new")] {
+        let Error::Open { why, .. } = open_error(&folder) else {
+            panic!("opened a read-only disk")
+        };
+        assert!(why.starts_with("its file system is read-only; "), "{why}");
+    }
+}
+
+#[test]
+fn files_of_another_user_are_a_clear_error() {
+    let parent = tempfile::tempdir().unwrap();
+    let everyone = |path: &Path| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    everyone(parent.path());
+    let folder = parent.path().join("data");
+    put(&open(&folder), "a", "1").unwrap();
+    // The folder and its lock may be used, the store in it not.
+    everyone(&folder);
+    everyone(&folder.join("lock"));
+    let none = std::fs::Permissions::from_mode(0o000);
+    std::fs::set_permissions(folder.join("store"), none).unwrap();
+    unprivileged(|| {
+        let Error::Open { why, .. } = open_error(&folder) else { panic!("opened it") };
+        assert!(why.starts_with("permission denied; "), "{why}");
+    });
+    let usual = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(folder.join("store"), usual).unwrap();
+    assert!(open(&folder).get(b"a").unwrap().is_some());
+}

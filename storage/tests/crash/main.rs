@@ -1,0 +1,37 @@
+//! A process that commits is ended at any moment, and what it was told is durable must be there.
+//!
+//! `cargo test` runs a short form. The long forms, which end with a line of figures:
+//!
+//! ```text
+//! GHOSTLIGHT_KILL_ROUNDS=150 cargo test -p ghostlight-storage --test crash kill -- --nocapture
+//! GHOSTLIGHT_POWER_ROUNDS=100 cargo test -p ghostlight-storage --test crash power -- --nocapture
+//! ```
+//!
+//! `GHOSTLIGHT_SEED` repeats the choices of an earlier run (not the timing). The power cuts need
+//! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
+
+mod child;
+mod kill;
+mod power;
+mod verify;
+mod workload;
+
+use fastrand::Rng;
+
+/// The rounds a long form is asked for.
+fn rounds(variable: &str) -> Option<u32> {
+    let rounds = std::env::var(variable).ok()?;
+    Some(rounds.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
+}
+
+fn seeded() -> (u64, Rng) {
+    let seed = match std::env::var("GHOSTLIGHT_SEED") {
+        Ok(seed) => seed.parse().expect("GHOSTLIGHT_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    println!("GHOSTLIGHT_SEED={seed}");
+    (seed, Rng::with_seed(seed))
+}
