@@ -1,13 +1,13 @@
-//! Rows 1 to 9 and 35 to 41 of the conformance table, what the reducer corrects, and its properties.
+//! Rows 1 to 9 and 40 of the conformance table, and what the reducer corrects.
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Received, State, Subscription, apply};
-use crate::frame::{
-    Frame, FrameError, FrameEvent, MilestoneData, ProgressData, milestone_body, progress_body,
-};
+use super::{State, apply};
+use crate::frame::{Frame, FrameEvent, MilestoneData, ProgressData, milestone_body, progress_body};
 use crate::{InterruptReason, Status};
+
+mod properties;
+mod subscription;
 
 const NOW_MS: u64 = 1_790_000_000_000;
 
@@ -92,10 +92,6 @@ fn run_after(frames: &[Frame]) -> Value {
 
 fn ids<'a>(runs: &[&'a super::Run]) -> Vec<&'a str> {
     runs.iter().map(|run| run.run_id.as_str()).collect()
-}
-
-fn received(subscription: &mut Subscription, frames: &[Frame]) -> Vec<Received> {
-    frames.iter().map(|frame| subscription.receive(frame, NOW_MS)).collect()
 }
 
 #[test]
@@ -375,58 +371,6 @@ fn bodies_that_are_no_chunks_change_nothing() {
 }
 
 #[test]
-fn rows_35_and_36_repeated_frames_are_dropped_and_others_applied() {
-    let mut subscription = Subscription::new();
-    let replayed = |frame: Frame| Frame { replay: true, ..frame };
-    let frames = [
-        started(None, "r", 0),
-        delta(1, "a"),
-        replayed(delta(1, "a")),
-        replayed(delta(2, "b")),
-        delta(3, "c"),
-    ];
-    use Received::{Applied, Repeated};
-    assert_eq!(
-        received(&mut subscription, &frames),
-        [Applied, Applied, Repeated, Applied, Applied]
-    );
-    assert_eq!(subscription.state().run("r").unwrap().parts[0].text(), Some("abc"));
-}
-
-#[test]
-fn row_37_started_with_another_number_does_not_revive() {
-    let mut subscription = Subscription::new();
-    let again = Frame { sequence: 9, replay: true, ..started(None, "r", 0) };
-    received(&mut subscription, &[started(None, "r", 0), finished(1, "done"), again]);
-    let run = subscription.state().run("r").unwrap();
-    assert_eq!((run.status, run.summary.as_deref()), (Status::Completed, Some("done")));
-}
-
-#[test]
-fn row_38_after_a_reset_the_same_frames_count_again() {
-    let mut subscription = Subscription::new();
-    let frames = [started(None, "r", 0), delta(1, "a"), finished(2, "done")];
-    received(&mut subscription, &frames);
-    let before = subscription.clone();
-    subscription.reset_local_state();
-    assert_eq!(subscription, Subscription::new());
-    received(&mut subscription, &frames);
-    assert_eq!(subscription, before);
-}
-
-#[test]
-fn row_39_runs_are_grouped_by_tool_call() {
-    let mut subscription = Subscription::new();
-    let frames =
-        [started(Some("call"), "a", 1), started(Some("call"), "b", 0), started(None, "c", 0)];
-    received(&mut subscription, &frames);
-    let state = subscription.state();
-    assert_eq!(ids(&state.runs_for_tool_call("call")), ["b", "a"]);
-    assert!(state.runs_for_tool_call("other").is_empty());
-    assert_eq!(ids(&state.unbound_runs()), ["c"]);
-}
-
-#[test]
 fn row_40_the_four_ends_are_distinct() {
     let run = run_after(&[finished(1, "all good")]);
     assert_eq!((&run["status"], &run["summary"]), (&json!("completed"), &json!("all good")));
@@ -440,147 +384,4 @@ fn row_40_the_four_ends_are_distinct() {
         (&run["reason"], &run["childStillRunning"]),
         (&json!("budget-exceeded"), &json!(false))
     );
-}
-
-#[test]
-fn row_41_other_messages_are_errors_that_change_nothing() {
-    let mut subscription = Subscription::new();
-    for text in [
-        "7",
-        "{broken",
-        r#"{"type":"cf_agent_state","state":{}}"#,
-        r#"{"type":"agent-tool-event"}"#,
-    ] {
-        let error: Result<Received, FrameError> = subscription.receive_text(text, NOW_MS);
-        assert!(error.is_err(), "accepted {text}");
-        assert_eq!(subscription, Subscription::new());
-    }
-    let valid = started(None, "r", 0).to_json();
-    assert_eq!(subscription.receive_text(&valid, NOW_MS).unwrap(), Received::Applied);
-    assert!(subscription.state().run("r").is_some());
-}
-
-#[test]
-fn a_frame_that_overtakes_started_is_not_spent() {
-    let mut subscription = Subscription::new();
-    let frames = [delta(1, "early"), started(None, "r", 0), delta(1, "early"), delta(1, "early")];
-    use Received::{Applied, Repeated, UnknownRun};
-    assert_eq!(received(&mut subscription, &frames), [UnknownRun, Applied, Applied, Repeated]);
-    assert_eq!(subscription.state().run("r").unwrap().parts[0].text(), Some("early"));
-}
-
-/// One event of one of three runs; repeated ends, milestones and `started` included.
-fn any_event() -> impl Strategy<Value = (usize, FrameEvent)> {
-    let body = prop_oneof![
-        (0u64..4, 0u64..4).prop_map(|(number, at)| match milestone(0, "m", number, at).event {
-            FrameEvent::Chunk { body, .. } => body,
-            _ => unreachable!(),
-        }),
-        prop::sample::select(vec![
-            r#"{"type":"text-start"}"#,
-            r#"{"type":"text-delta","delta":"a"}"#,
-            r#"{"type":"text-end"}"#,
-            r#"{"type":"data-x","id":"i","data":1}"#,
-            r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":{}}"#,
-            r#"{"type":"tool-output-available","toolCallId":"c","output":[]}"#,
-            r#"{"type":"data-agent-progress","transient":true,"data":{"fraction":0.5,"at":2}}"#,
-            "{not json",
-        ])
-        .prop_map(str::to_owned),
-    ];
-    let event = prop_oneof![
-        8 => body.prop_map(|body| FrameEvent::Chunk { run_id: String::new(), body }),
-        3 => Just(started(None, "", 0).event),
-        1 => Just(finished(0, "done").event),
-        1 => Just(failed(0, "boom").event),
-        1 => Just(interrupted(0, "lost", Some(InterruptReason::NoProgress), None).event),
-    ];
-    (0usize..3, event)
-}
-
-/// Streams of three runs, interleaved; each numbers its frames from 0.
-fn any_stream() -> impl Strategy<Value = Vec<Frame>> {
-    prop::collection::vec(any_event(), 0..60).prop_map(|events| {
-        let mut numbers = [0; 3];
-        let frames = events.into_iter().map(|(run, mut event)| {
-            match &mut event {
-                FrameEvent::Started { run_id, .. }
-                | FrameEvent::Chunk { run_id, .. }
-                | FrameEvent::Finished { run_id, .. }
-                | FrameEvent::Error { run_id, .. }
-                | FrameEvent::Aborted { run_id, .. }
-                | FrameEvent::Interrupted { run_id, .. } => *run_id = format!("run-{run}"),
-            }
-            numbers[run] += 1;
-            frame(if run == 0 { None } else { Some("call") }, numbers[run] - 1, event)
-        });
-        frames.collect()
-    })
-}
-
-fn at_most_the_first_start_is_missing(frames: Vec<Frame>) -> Vec<Frame> {
-    let mut known = Vec::new();
-    frames
-        .into_iter()
-        .filter(|frame| {
-            let run_id = frame.event.run_id().to_owned();
-            if matches!(frame.event, FrameEvent::Started { .. }) {
-                known.push(run_id);
-                return true;
-            }
-            known.contains(&run_id)
-        })
-        .collect()
-}
-
-proptest! {
-    #[test]
-    fn applying_changes_no_earlier_state(frames in any_stream()) {
-        let mut states = vec![State::new()];
-        let mut images = vec![serde_json::to_value(&states[0]).unwrap()];
-        for frame in &frames {
-            let last = &states[states.len() - 1];
-            let next = apply(last, frame, NOW_MS);
-            prop_assert_eq!(&apply(last, frame, NOW_MS), &next);
-            images.push(serde_json::to_value(&next).unwrap());
-            states.push(next);
-        }
-        for (state, image) in states.iter().zip(&images) {
-            prop_assert_eq!(&serde_json::to_value(state).unwrap(), image);
-        }
-        prop_assert_eq!(&after(&frames), &states[states.len() - 1], "in place is the same");
-    }
-
-    #[test]
-    fn a_prefix_received_twice_counts_once(frames in any_stream(), cut in 0usize..60) {
-        let frames = at_most_the_first_start_is_missing(frames);
-        let cut = cut.min(frames.len());
-        let replay = frames[..cut].iter().cloned().map(|frame| Frame { replay: true, ..frame });
-        let mut twice = Subscription::new();
-        received(&mut twice, &frames[..cut]);
-        let received_again = received(&mut twice, &replay.collect::<Vec<_>>());
-        prop_assert!(received_again.iter().all(|frame| *frame == Received::Repeated));
-        received(&mut twice, &frames[cut..]);
-        prop_assert_eq!(twice.state(), &after(&frames));
-    }
-
-    #[test]
-    fn a_hard_end_stands(frames in any_stream()) {
-        let mut state = State::new();
-        let mut ended: Vec<(String, Value)> = Vec::new();
-        let end = |run: &super::Run| json!([run.status, run.summary, run.error, run.reason]);
-        for frame in &frames {
-            state.apply(frame, NOW_MS);
-            for (run_id, was) in &ended {
-                prop_assert_eq!(&end(state.run(run_id).unwrap()), was);
-            }
-            let run_id = frame.event.run_id();
-            if let Some(run) = state.run(run_id)
-                && run.status.is_hard()
-                && ended.iter().all(|(known, _)| known != run_id)
-            {
-                ended.push((run_id.to_owned(), end(run)));
-            }
-        }
-    }
 }
