@@ -16,10 +16,12 @@
 //!   counts.
 //!
 //! Chunks of foreign senders may have any shape. A field that is missing or of another type is read
-//! as that client reads it, with these exceptions: an object or array in place of a text is written
-//! as JSON; provider metadata that is not an object is dropped where it would be merged; a body with
-//! a lone surrogate escape, a number beyond the range of a double, or more than 127 levels is not
-//! read at all.
+//! as that client reads it, with these exceptions:
+//!
+//! - A delta that is not a text is written out as JSON and appended; that client may add numbers.
+//! - Provider metadata that is not an object is dropped where it would be merged.
+//! - A body with a lone surrogate escape, a number beyond the range of a double, or more than 127
+//!   levels is not read at all.
 
 mod collate;
 mod dedup;
@@ -28,6 +30,9 @@ mod reducer;
 mod run;
 mod state;
 mod subscription;
+
+#[cfg(test)]
+mod tests;
 
 pub use dedup::{GAPS_MAX, Seen};
 pub use parts::{Part, apply_chunk, normalize_input};
