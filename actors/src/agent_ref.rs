@@ -64,9 +64,7 @@ impl AgentRef {
         run_id: &RunId,
         mut request: impl FnMut(crate::messages::Reply<T>) -> RunRequest,
     ) -> Result<T, Error> {
-        self.node
-            .ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply)))
-            .await
+        self.node.ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply))).await
     }
 
     /// Checks and completes a dispatch.

@@ -9,10 +9,10 @@ use ractor::{ActorId, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
-use crate::Error;
 
 type Found = Result<ActorRef<AgentMsg>, Error>;
 
@@ -69,10 +69,8 @@ impl Agents {
         }
         drop(slots);
         if let Place::Coming(waiting) = place {
-            let error = || Error::AgentDown {
-                agent: path.to_string(),
-                why: notice.reason.to_string(),
-            };
+            let error =
+                || Error::AgentDown { agent: path.to_string(), why: notice.reason.to_string() };
             for waiter in waiting {
                 let _ = waiter.send(Err(error()));
             }
@@ -108,6 +106,11 @@ impl Agents {
         ids.sort_by(|a, b| a.0.cmp(&b.0));
         ids
     }
+}
+
+/// The agent that an exit notice is about.
+pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
+    notice.id.as_str().parse().ok()
 }
 
 enum Next {
