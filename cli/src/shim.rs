@@ -1,0 +1,2 @@
+//! shim
+pub fn enter() -> Option<std::process::ExitCode> { None }
