@@ -13,3 +13,4 @@ pub mod inputs;
 pub mod launch;
 pub mod lines;
 pub mod shim;
+mod sys;

@@ -41,6 +41,11 @@ impl LineSplitter {
         LineSplitter { stream, buffer: Vec::new(), taken: 0, searched: 0, offset, mid_line }
     }
 
+    /// Returns the stream whose bytes these are.
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+
     /// Returns the offset of the next byte to push.
     pub fn read_to(&self) -> u64 {
         self.offset + (self.buffer.len() - self.taken) as u64
