@@ -66,7 +66,7 @@ async fn a_claim_of_another_boot_is_vanished_even_with_the_lock_held() {
         let (dir, shim, gate) = waiting(&place).await;
         change_claim(&dir, dir.boot_id(), "another-boot");
         assert!(matches!(recover(&dir).expect("recover"), Recovered::Vanished(None)));
-        gate.open().await;
+        gate.open();
         shim.ended().await.expect("end");
     })
     .await;
@@ -85,7 +85,7 @@ async fn a_shim_in_another_namespace_is_waited_for_and_never_signalled() {
         assert!(!far.in_reach());
         let cancelled = cancel(&dir, std::time::Duration::ZERO).await.expect("cancel");
         assert!(matches!(cancelled, Cancelled::OutOfReach));
-        let (end, ()) = tokio::join!(conclude(&dir, far), gate.open());
+        let (end, ()) = tokio::join!(conclude(&dir, far), async { gate.open() });
         assert!(matches!(end, Ok(launch_end) if ended_well(&launch_end)));
         shim.ended().await.expect("end");
     })
@@ -104,7 +104,7 @@ async fn a_process_with_another_start_time_is_not_the_shim() {
             panic!("the lock is held");
         };
         assert!(!unknown.in_reach());
-        gate.open().await;
+        gate.open();
         let end = conclude(&dir, unknown).await.expect("conclude");
         assert!(ended_well(&end));
         shim.ended().await.expect("end");

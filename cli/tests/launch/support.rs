@@ -70,34 +70,23 @@ impl Place {
     pub fn gate(&self, name: &str) -> Gate {
         let path = self.path(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("fifo");
-        Gate { path }
+        // Both ends: so opening never blocks, here or in the script, and what was written waits
+        // for whoever reads it.
+        let ends = OpenOptions::new().read(true).write(true).open(&path).expect("gate");
+        Gate { path, ends }
     }
 }
 
 /// A pipe with a name: a script waits at it with `read x < "$1"`.
 pub struct Gate {
     pub path: PathBuf,
+    ends: File,
 }
 
 impl Gate {
-    /// Lets one reader go on, after waiting for it to come.
-    pub async fn open(&self) {
-        let path = self.path.clone();
-        blocking(move || {
-            let mut gate = OpenOptions::new().write(true).open(path).expect("gate");
-            gate.write_all(b"go\n").expect("open the gate");
-        })
-        .await;
-    }
-
-    /// Waits until a writer has come and gone: `: > "$1"`.
-    pub async fn arrival(&self) {
-        let path = self.path.clone();
-        blocking(move || {
-            std::io::copy(&mut File::open(path).expect("gate"), &mut std::io::sink())
-                .expect("arrival");
-        })
-        .await;
+    /// Lets a script pass once, now or when it comes.
+    pub fn open(&self) {
+        (&self.ends).write_all(b"go\n").expect("open the gate");
     }
 }
 
