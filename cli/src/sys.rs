@@ -96,10 +96,7 @@ pub(crate) fn next_ended_child() -> io::Result<EndedChild> {
         };
         let end = match code {
             libc::CLD_EXITED => CommandEnd::Exited { code: status },
-            code => CommandEnd::Signaled {
-                signal: status,
-                core_dumped: code == libc::CLD_DUMPED,
-            },
+            code => CommandEnd::Signaled { signal: status, core_dumped: code == libc::CLD_DUMPED },
         };
         return Ok(EndedChild { pid, end });
     }

@@ -1,9 +1,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::claim::ShimClaim;
 use super::directory::LOCK;
@@ -73,9 +71,11 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
 
 async fn signal(dir: &LaunchDir, claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
     let (lock, claim) = (dir.file(LOCK), claim.clone());
-    on_blocking_pool(move || {
-        if lock_is_held(&lock)? { signal_command(&claim, signal) } else { Ok(()) }
-    })
+    on_blocking_pool(
+        move || {
+            if lock_is_held(&lock)? { signal_command(&claim, signal) } else { Ok(()) }
+        },
+    )
     .await
 }
 
@@ -103,6 +103,8 @@ fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
     }
     match sent {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(Error::io("signal the command of", std::path::Path::new("the launch"), error)),
+        Err(error) => {
+            Err(Error::io("signal the command of", std::path::Path::new("the launch"), error))
+        }
     }
 }

@@ -109,8 +109,7 @@ mod tests {
             for same_boot in BOOLS {
                 for claim in claims() {
                     for second_look in BOOLS {
-                        let facts =
-                            Facts { status: status.clone(), same_boot, claim, second_look };
+                        let facts = Facts { status: status.clone(), same_boot, claim, second_look };
                         let (none, void) = (claim == ClaimSeen::None, claim == ClaimSeen::Void);
                         let held = matches!(claim, ClaimSeen::Shim { lock_held: true, .. });
                         let ours = matches!(claim, ClaimSeen::Shim { same_namespace: true, .. });

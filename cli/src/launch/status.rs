@@ -99,9 +99,10 @@ mod tests {
 
     #[test]
     fn a_torn_file_is_a_typed_error() {
-        let whole = Status { end: CommandEnd::Exited { code: 0 }, stdout_bytes: 1, stderr_bytes: 2 }
-            .encode()
-            .expect("encode");
+        let whole =
+            Status { end: CommandEnd::Exited { code: 0 }, stdout_bytes: 1, stderr_bytes: 2 }
+                .encode()
+                .expect("encode");
         for len in 0..whole.len() - 1 {
             let torn = Status::decode(&whole[..len], Path::new("s"));
             assert!(matches!(torn, Err(Error::Corrupt { .. })), "{len} bytes");

@@ -48,7 +48,8 @@ fn close_inherited() -> io::Result<()> {
     let mut inherited = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
-        inherited.extend(name.to_str().and_then(|name| name.parse().ok()).filter(|fd: &i32| *fd > 2));
+        inherited
+            .extend(name.to_str().and_then(|name| name.parse().ok()).filter(|fd: &i32| *fd > 2));
     }
     // The folder's own descriptor is in the list and closed by now, which closing again ignores.
     inherited.into_iter().for_each(sys::close_unowned);

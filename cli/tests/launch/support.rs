@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ghostlight_cli::launch::{
-    self, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimHandle, Spec, SpawnError, Status,
+    self, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimHandle, SpawnError, Spec, Status,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -20,42 +20,42 @@ use tempfile::TempDir;
 const BOUND: Duration = Duration::from_secs(60);
 
 /// Fails the test if it takes too long.
-pub async fn bounded<T>(test: impl Future<Output = T>) -> T {
+pub(crate) async fn bounded<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, test).await.expect("in time")
 }
 
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("no panic")
 }
 
-pub struct Place {
+pub(crate) struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Place { folder: tempfile::tempdir().expect("temporary folder") }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// A new launch folder.
-    pub fn launch(&self, name: &str) -> LaunchDir {
+    pub(crate) fn launch(&self, name: &str) -> LaunchDir {
         let dir = LaunchDir::plan(&self.path(name)).expect("plan");
         dir.create().expect("create");
         dir
     }
 
     /// A launch of a shell script, whose `$1`, `$2` … are `args`.
-    pub fn script(&self, script: &str, args: &[&Path]) -> Spec {
+    pub(crate) fn script(&self, script: &str, args: &[&Path]) -> Spec {
         let mut spec = self.command("sh", &["-c", script, "sh"]);
         spec.args.extend(args.iter().map(|arg| arg.as_os_str().to_owned()));
         spec
     }
 
-    pub fn command(&self, program: &str, args: &[&str]) -> Spec {
+    pub(crate) fn command(&self, program: &str, args: &[&str]) -> Spec {
         Spec {
             shim: env!("CARGO_BIN_EXE_ghostlight").into(),
             program: program.into(),
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    pub fn gate(&self, name: &str) -> Gate {
+    pub(crate) fn gate(&self, name: &str) -> Gate {
         let path = self.path(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("fifo");
         // Both ends: so opening never blocks, here or in the script, and what was written waits
@@ -78,39 +78,39 @@ impl Place {
 }
 
 /// A pipe with a name: a script waits at it with `read x < "$1"`.
-pub struct Gate {
-    pub path: PathBuf,
+pub(crate) struct Gate {
+    pub(crate) path: PathBuf,
     ends: File,
 }
 
 impl Gate {
     /// Lets a script pass once, now or when it comes.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         (&self.ends).write_all(b"go\n").expect("open the gate");
     }
 }
 
-pub async fn spawn(dir: &LaunchDir, spec: &Spec) -> Result<ShimHandle, SpawnError> {
+pub(crate) async fn spawn(dir: &LaunchDir, spec: &Spec) -> Result<ShimHandle, SpawnError> {
     let (dir, spec) = (dir.clone(), spec.clone());
     blocking(move || launch::spawn(&dir, &spec)).await
 }
 
 /// What a launch wrote, byte for byte.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Output {
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
+pub(crate) struct Output {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
 
 impl Output {
-    pub fn text(&self) -> (&str, &str) {
+    pub(crate) fn text(&self) -> (&str, &str) {
         (
             std::str::from_utf8(&self.stdout).expect("text"),
             std::str::from_utf8(&self.stderr).expect("text"),
         )
     }
 
-    pub fn push(&mut self, line: &ghostlight_cli::lines::OutputLine) {
+    pub(crate) fn push(&mut self, line: &ghostlight_cli::lines::OutputLine) {
         use ghostlight_cli::lines::Stream;
 
         match line.chunk.stream {
@@ -121,7 +121,7 @@ impl Output {
 }
 
 /// Follows a launch to its end.
-pub async fn finish(dir: &LaunchDir) -> (Output, Status) {
+pub(crate) async fn finish(dir: &LaunchDir) -> (Output, Status) {
     let mut follower =
         OutputFollower::open(dir, Offsets::default(), &OutputWatcher::new()).expect("follow");
     let mut output = Output::default();
@@ -132,7 +132,7 @@ pub async fn finish(dir: &LaunchDir) -> (Output, Status) {
 }
 
 /// Spawns, follows to the end, and waits until the shim is gone.
-pub async fn run(place: &Place, spec: &Spec) -> (Output, Status) {
+pub(crate) async fn run(place: &Place, spec: &Spec) -> (Output, Status) {
     let dir = place.launch("launch");
     let shim = spawn(&dir, spec).await.expect("spawn");
     let seen = finish(&dir).await;
@@ -142,27 +142,27 @@ pub async fn run(place: &Place, spec: &Spec) -> (Output, Status) {
 }
 
 /// A process that cannot be mistaken for another one.
-pub struct Process {
+pub(crate) struct Process {
     fd: OwnedFd,
 }
 
 impl Process {
     /// Takes a process that is known to be alive.
-    pub fn of(pid: i32) -> Self {
+    pub(crate) fn of(pid: i32) -> Self {
         let pid = Pid::from_raw(pid).expect("pid");
         Process { fd: pidfd_open(pid, PidfdFlags::empty()).expect("alive") }
     }
 
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         pidfd_send_signal(&self.fd, Signal::KILL).expect("kill");
     }
 
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.poll(Duration::ZERO)
     }
 
     /// Waits until the process has ended.
-    pub async fn gone(self) {
+    pub(crate) async fn gone(self) {
         let gone = blocking(move || !self.poll(BOUND)).await;
         assert!(gone, "the process is still there");
     }
@@ -174,7 +174,7 @@ impl Process {
 }
 
 /// Reads lines of the output until there are `count`, and returns them as numbers.
-pub async fn numbers(follower: &mut OutputFollower, count: usize) -> Vec<i32> {
+pub(crate) async fn numbers(follower: &mut OutputFollower, count: usize) -> Vec<i32> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
         let line = follower.next().await.expect("follow").expect("more output");
@@ -184,6 +184,6 @@ pub async fn numbers(follower: &mut OutputFollower, count: usize) -> Vec<i32> {
     numbers
 }
 
-pub fn follow(dir: &LaunchDir) -> OutputFollower {
+pub(crate) fn follow(dir: &LaunchDir) -> OutputFollower {
     OutputFollower::open(dir, Offsets::default(), &OutputWatcher::new()).expect("follow")
 }
