@@ -23,7 +23,7 @@ pub mod prelude {
 
     pub use crate::{
         After, Agent, AgentContext, AgentHandle, AgentSettings, AtCap, Callbacks, Child, Key,
-        NotCompleted, Outcome, Progress, RecoveryPolicy, Retry, Run, RunContext, RunError, RunInfo,
-        Status, System,
+        Lookup, NotCompleted, Outcome, Progress, RecoveryPolicy, Retry, Run, RunContext, RunError,
+        RunInfo, Status, System,
     };
 }
