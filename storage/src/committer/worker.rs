@@ -58,13 +58,11 @@ async fn commit<B: Backend>(
     let answers = match committed {
         Ok(answers) => answers,
         Err(why) => {
+            // The queue ends before its waiters are dropped: they ask it why, and one that commits
+            // again at once is refused.
             let why = poisoned(why);
-            // The queue ends before the first waiter learns of the failure, so that a waiter that
-            // commits again at once is refused.
             queue.end(why.clone());
-            for (waiter, _room) in waiters {
-                send(waiter, Err(why.clone()));
-            }
+            drop(waiters);
             return Err(why);
         }
     };
