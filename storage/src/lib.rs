@@ -2,23 +2,30 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by a panic"))]
 
+mod changes;
+pub mod codec;
 mod committer;
 #[cfg(any(test, feature = "test-util"))]
 pub mod conformance;
 mod error;
 mod judge;
+mod keys;
 mod lock;
 mod memory_store;
+pub mod payload;
+pub mod records;
 mod sled_store;
 mod store;
 #[cfg(test)]
 mod testing;
 
+pub use changes::Changes;
 pub use committer::{
     Backend, Committer, CommitterHandle, CommitterOptions, CommitterStats, Pending, Permit,
     SCAN_BYTES_MAX,
 };
 pub use error::Error;
+pub use keys::Key;
 pub use lock::FolderLock;
 pub use memory_store::MemoryStore;
 pub use sled_store::{Durability, SledStore};

@@ -1,0 +1,339 @@
+//! The actor of an agent in its role as a parent.
+//!
+//! The mailbox never waits, neither for user code nor for the disk. Each run has a *lane*: at most
+//! one operation of ours at a time works on a run that is not in memory, and requests that come
+//! meanwhile wait in the lane. While the run's actor lives, it owns the run, and requests are passed
+//! on to it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
+use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
+use tokio_util::task::TaskTracker;
+
+use crate::agent::AtCap;
+use crate::lanes::{self, LaneEnd, Operation};
+use crate::messages::{AgentMsg, Reply, RunExit, RunMsg, RunRequest};
+use crate::node::Node;
+use crate::registry::Kind;
+use crate::turns::Turns;
+use crate::Error;
+
+pub(crate) struct AgentActor;
+
+#[derive(Clone)]
+pub(crate) struct AgentArgs {
+    pub(crate) node: Arc<Node>,
+    pub(crate) path: AgentPath,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) operations: TaskTracker,
+}
+
+enum Lane {
+    /// An operation of ours is at work.
+    Busy(VecDeque<RunRequest>),
+    /// The run's actor owns the run.
+    Live(VecDeque<RunRequest>),
+}
+
+pub(crate) struct AgentState {
+    pub(crate) args: AgentArgs,
+    lanes: BTreeMap<RunId, Lane>,
+    /// The runs that hold a slot under the cap, those that are being dispatched included.
+    slots: BTreeSet<RunKey>,
+    next_queue_number: u64,
+    queued: usize,
+    admitting: bool,
+    pub(crate) turns: Turns,
+    activity: u64,
+    evicting: Vec<Reply<()>>,
+}
+
+impl Actor for AgentActor {
+    type Msg = AgentMsg;
+    type State = AgentState;
+    type Arguments = AgentArgs;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<AgentMsg>,
+        args: AgentArgs,
+    ) -> Result<AgentState, ActorProcessingErr> {
+        // What an earlier life has begun is done before this one looks at the store. None of it
+        // runs user code, so that this does not take long.
+        args.operations.wait().await;
+        let found = lanes::look_around(&args).await?;
+        let mut state = AgentState {
+            lanes: BTreeMap::new(),
+            slots: found.slots,
+            next_queue_number: found.next_queue_number,
+            queued: found.queued,
+            admitting: false,
+            turns: Turns::new(found.owed),
+            activity: 0,
+            evicting: Vec::new(),
+            args,
+        };
+        for run_id in found.live {
+            state.lanes.insert(run_id, Lane::Live(VecDeque::new()));
+        }
+        for run_id in found.lost {
+            state.request(&myself, run_id, RunRequest::Recover);
+        }
+        state.after(&myself);
+        state.args.node.agents.up(&state.args.path, myself);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<AgentMsg>,
+        message: AgentMsg,
+        state: &mut AgentState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            AgentMsg::Run(run_id, request) => state.request(&myself, run_id, request),
+            AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
+            AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
+            AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
+            AgentMsg::Owed(run_id) => state.turns.owe(run_id),
+            AgentMsg::OwedAgain(run_id) => state.turns.owed_again(run_id),
+            AgentMsg::Turn(turn) => state.turns.push(turn),
+            AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
+            AgentMsg::AdmitAgain => state.admitting = false,
+            AgentMsg::Evict(reply) => state.evicting.push(reply),
+            AgentMsg::Idle(activity) => {
+                if activity == state.activity && state.is_idle() {
+                    tracing::debug!(agent = %state.args.path, "agent leaves memory");
+                    myself.stop(None);
+                    return Ok(());
+                }
+            }
+        }
+        state.after(&myself);
+        Ok(())
+    }
+}
+
+impl AgentState {
+    fn request(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
+        match self.lanes.get_mut(&run_id) {
+            Some(Lane::Busy(pending)) => pending.push_back(request),
+            Some(Lane::Live(_)) => self.forward(myself, run_id, request),
+            None => self.begin(myself, run_id, request),
+        }
+    }
+
+    /// Passes a request on to the run's actor.
+    fn forward(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
+        let run = RunKey::new(&self.args.path, &run_id);
+        let actor = self.args.node.live.get(run);
+        let message = match request {
+            RunRequest::Inspect(reply) => RunMsg::Inspect(reply),
+            RunRequest::Cancel(reason, reply) => RunMsg::Cancel(reason, reply),
+            RunRequest::Tail(reply) => RunMsg::Tail(reply),
+            RunRequest::Start(start, reply) => {
+                // Reads alone: the run's actor goes on meanwhile.
+                let args = self.args.clone();
+                let task = async move { lanes::start_existing(&args, &start, reply).await };
+                self.args.node.spawn(self.args.operations.track_future(task));
+                return;
+            }
+            RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
+            // A live run needs none of it.
+            RunRequest::Wake | RunRequest::Recover | RunRequest::Admit => return,
+        };
+        let unsent = match actor {
+            Some(actor) => match actor.cast(message) {
+                Ok(()) => return,
+                Err(MessagingErr::SendErr(message)) => message,
+                Err(_) => return,
+            },
+            None => message,
+        };
+        // The actor has just ended: decide again once its exit notice is here.
+        let request = match unsent {
+            RunMsg::Inspect(reply) => RunRequest::Inspect(reply),
+            RunMsg::Cancel(reason, reply) => RunRequest::Cancel(reason, reply),
+            RunMsg::Tail(reply) => RunRequest::Tail(reply),
+            _ => return,
+        };
+        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
+            pending.push_back(request);
+        }
+    }
+
+    /// Cancels a live run, and clears it when its task has ended.
+    fn clear_live(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, reply: Reply<bool>) {
+        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
+            pending.push_back(RunRequest::Clear(reply));
+        }
+        let (node, actor) = (Arc::clone(&self.args.node), myself.clone());
+        let run = RunKey::new(&self.args.path, &run_id);
+        if let Some(live) = node.live.get(run) {
+            let (cancelled, _) = tokio::sync::oneshot::channel();
+            // An actor that is gone needs no cancel.
+            let _ = live.cast(RunMsg::Cancel("cleared".to_owned(), cancelled));
+        }
+        let overdue = node.limits.cancel_grace * 2;
+        self.args.node.spawn(async move {
+            tokio::time::sleep(overdue).await;
+            let _ = actor.cast(AgentMsg::ClearOverdue(run_id));
+        });
+    }
+
+    fn clear_overdue(&mut self, run_id: &RunId) {
+        let Some(Lane::Live(pending)) = self.lanes.get_mut(run_id) else { return };
+        for request in std::mem::take(pending) {
+            match request {
+                RunRequest::Clear(reply) => {
+                    let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
+                }
+                other => pending.push_back(other),
+            }
+        }
+    }
+
+    /// Begins an operation on a run that nobody executes.
+    fn begin(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
+        let operation = match request {
+            RunRequest::Start(start, reply) => {
+                let run = RunKey::new(&self.args.path, &run_id);
+                let cap = self.args.kind.settings.max_concurrent_runs;
+                let queues = self.args.kind.settings.at_cap == AtCap::Queue;
+                match cap {
+                    // A run that waits was first.
+                    Some(cap) if self.slots.len() >= cap || (queues && self.queued > 0) => {
+                        let number = queues.then_some(self.next_queue_number);
+                        self.next_queue_number += u64::from(queues);
+                        self.queued += usize::from(queues);
+                        Operation::StartAtCap { start, reply, cap, number }
+                    }
+                    _ => {
+                        self.slots.insert(run);
+                        Operation::Start { start, reply }
+                    }
+                }
+            }
+            RunRequest::Inspect(reply) => Operation::Inspect { reply },
+            RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
+            RunRequest::Tail(reply) => Operation::Tail { reply },
+            RunRequest::Clear(reply) => Operation::Clear { reply },
+            RunRequest::Wake => Operation::Resume { woken: true },
+            RunRequest::Recover => Operation::Resume { woken: false },
+            RunRequest::Admit => {
+                self.slots.insert(RunKey::new(&self.args.path, &run_id));
+                Operation::Admit
+            }
+        };
+        self.lanes.insert(run_id.clone(), Lane::Busy(VecDeque::new()));
+        let (args, actor) = (self.args.clone(), myself.clone());
+        let task = async move {
+            let end = lanes::operate(&args, &run_id, operation).await;
+            let _ = actor.cast(AgentMsg::LaneDone(run_id, end));
+        };
+        self.args.node.spawn(self.args.operations.track_future(task));
+    }
+
+    fn lane_done(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, end: LaneEnd) {
+        let run = RunKey::new(&self.args.path, &run_id);
+        let pending = match self.lanes.remove(&run_id) {
+            Some(Lane::Busy(pending) | Lane::Live(pending)) => pending,
+            None => VecDeque::new(),
+        };
+        match end.holds_slot {
+            Some(true) => _ = self.slots.insert(run),
+            Some(false) => _ = self.slots.remove(&run),
+            None => {}
+        }
+        self.queued = self.queued.saturating_add_signed(end.queued);
+        if end.admission {
+            self.admitting = false;
+        }
+        if end.live {
+            self.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
+            // It may have ended before we heard of its beginning.
+            if self.args.node.live.get(run).is_none() {
+                self.exited(myself, run_id.clone(), RunExit::Lost);
+            }
+        }
+        for request in pending {
+            self.request(myself, run_id.clone(), request);
+        }
+    }
+
+    fn exited(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, exit: RunExit) {
+        // An operation that started the actor has not been heard of yet, and will look itself.
+        let Some(Lane::Live(_)) = self.lanes.get(&run_id) else { return };
+        let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
+        match exit {
+            RunExit::Ended => {
+                self.slots.remove(&RunKey::new(&self.args.path, &run_id));
+            }
+            RunExit::Waiting => {}
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover),
+        }
+        for request in pending {
+            self.request(myself, run_id.clone(), request);
+        }
+    }
+
+    /// What may follow from any message: admission, the next turn, eviction, idleness.
+    fn after(&mut self, myself: &ActorRef<AgentMsg>) {
+        self.activity += 1;
+        self.admit(myself);
+        self.turns.next(&self.args, myself);
+        let busy = self.lanes.values().any(|lane| matches!(lane, Lane::Busy(_)));
+        if !self.evicting.is_empty() && !busy && !self.turns.is_running() {
+            for reply in self.evicting.drain(..) {
+                let _ = reply.send(Ok(()));
+            }
+            return myself.stop(None);
+        }
+        if self.is_idle() {
+            let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
+            let (actor, activity) = (myself.clone(), self.activity);
+            self.args.node.spawn(async move {
+                tokio::time::sleep(idle).await;
+                let _ = actor.cast(AgentMsg::Idle(activity));
+            });
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lanes.is_empty() && self.turns.is_empty() && self.queued == 0
+    }
+
+    fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
+        let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
+            // The cap was lifted since they were queued.
+            return self.admit_one(myself);
+        };
+        if self.slots.len() < cap {
+            self.admit_one(myself);
+        }
+    }
+
+    fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
+        if self.admitting || self.queued == 0 {
+            return;
+        }
+        self.admitting = true;
+        let (args, actor) = (self.args.clone(), myself.clone());
+        let task = async move {
+            match lanes::queue_head(&args).await {
+                Ok(Some(run_id)) => {
+                    let _ = actor.cast(AgentMsg::Run(run_id, RunRequest::Admit));
+                }
+                // Counted, but not there yet: its dispatch is still on its way to the disk.
+                Ok(None) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    let _ = actor.cast(AgentMsg::AdmitAgain);
+                }
+                Err(error) => tracing::error!(agent = %args.path, %error, "the queue is stuck"),
+            }
+        };
+        self.args.node.spawn(self.args.operations.track_future(task));
+    }
+}

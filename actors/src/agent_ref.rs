@@ -1,0 +1,319 @@
+//! An agent by its address, without its type: what surfaces and tools use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ghostlight_protocol::frame::{FrameEvent, ReservedBody};
+use ghostlight_protocol::{AgentPath, RunId, RunKey, Status, limits, preview};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
+use crate::lanes::{Stored, outcome};
+use crate::list::{self, Cursor, RunFilter, RunPage};
+use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
+use crate::node::Node;
+use crate::tail::{After, Tail};
+
+/// An agent by its address. Cheap to clone; holds nothing in memory.
+#[derive(Clone)]
+pub struct AgentRef {
+    pub(crate) node: Arc<Node>,
+    pub(crate) path: AgentPath,
+}
+
+/// The optional parts of a dispatch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DispatchOptions {
+    /// The run's id; a fresh one of 12 letters and digits if it is left out.
+    pub id: Option<String>,
+    /// The tool call that the run belongs to; groups runs for observers.
+    pub parent_tool_call_id: Option<String>,
+    /// The run's place among its siblings.
+    pub display_order: i64,
+    /// How observers show the run: a JSON object of at most 2 KiB.
+    pub display: Option<Value>,
+    /// What observers are shown of the input, at most 4 KiB; derived from the input if it is left
+    /// out, or `null`.
+    pub input_preview: Option<Value>,
+    /// Whether the run is meant to outlive whoever dispatches it.
+    pub detached: bool,
+}
+
+/// The most bytes of a preview and of display data that a caller gives.
+const PREVIEW_BYTES_MAX: usize = 4 << 10;
+const DISPLAY_BYTES_MAX: usize = 2 << 10;
+
+impl AgentRef {
+    pub(crate) fn new(node: Arc<Node>, path: AgentPath) -> Self {
+        Self { node, path }
+    }
+
+    /// The agent's address.
+    pub fn path(&self) -> &AgentPath {
+        &self.path
+    }
+
+    fn run_key(&self, run_id: &RunId) -> RunKey {
+        RunKey::new(&self.path, run_id)
+    }
+
+    async fn ask<T>(
+        &self,
+        run_id: &RunId,
+        mut request: impl FnMut(crate::messages::Reply<T>) -> RunRequest,
+    ) -> Result<T, Error> {
+        self.node
+            .ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply)))
+            .await
+    }
+
+    /// Checks and completes a dispatch.
+    pub(crate) fn prepare(
+        &self,
+        agent_type: &'static str,
+        input: Vec<u8>,
+        options: DispatchOptions,
+    ) -> Result<StartRun, Error> {
+        let limits = &self.node.limits;
+        self.node.kinds.get(self.path.agent_type())?;
+        self.node.kinds.child(agent_type)?;
+        let run_id = match options.id {
+            Some(id) => RunId::new(id)?,
+            None => RunId::new(self.node.fresh_run_id())?,
+        };
+        self.path.child(agent_type, &run_id)?;
+        limits::check("the run's input", input.len(), limits.input_bytes_max)?;
+        let given = options.input_preview.filter(|preview| !preview.is_null());
+        let preview = match given {
+            Some(preview) => preview,
+            None => preview::derived_preview(&parse_json(&input)),
+        };
+        let preview = preview.to_string().into_bytes();
+        limits::check("the input preview", preview.len(), PREVIEW_BYTES_MAX)?;
+        let display = options.display.map(|display| display.to_string().into_bytes());
+        limits::check("display", display.as_ref().map_or(0, Vec::len), DISPLAY_BYTES_MAX)?;
+        let tool_call = options.parent_tool_call_id;
+        let tool_call_bytes = tool_call.as_ref().map_or(0, String::len);
+        limits::check("the tool call's id", tool_call_bytes, limits::NAME_BYTES_MAX)?;
+        let mut input_digest = [0; 16];
+        input_digest.copy_from_slice(&Sha256::digest(&input)[..16]);
+        Ok(StartRun {
+            run_id,
+            agent_type,
+            input: Arc::new(input),
+            input_digest,
+            input_preview: Some(preview),
+            display,
+            display_order: options.display_order,
+            parent_tool_call_id: tool_call.filter(|id| !id.is_empty()),
+            detached: options.detached,
+        })
+    }
+
+    pub(crate) async fn dispatch(&self, start: &StartRun) -> Result<Started, Error> {
+        self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
+    }
+
+    /// Dispatches a run by the name of its type, with its input as JSON. Returns the run's id and
+    /// whether it existed already.
+    ///
+    /// # Errors
+    /// [`Error::UnknownType`], invalid ids, payloads over their limit, an id that belongs to another
+    /// run, the cap, failures of the store. Nothing is written then.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returned, the run may or may not have been dispatched.
+    pub async fn dispatch_json(
+        &self,
+        agent_type: &str,
+        input: &Value,
+        options: DispatchOptions,
+    ) -> Result<(String, bool), Error> {
+        let kind = Arc::clone(self.node.kinds.get(agent_type)?);
+        let start = self.prepare(kind.name, input.to_string().into_bytes(), options)?;
+        let started = self.dispatch(&start).await?;
+        Ok((start.run_id.to_string(), started.already_existed))
+    }
+
+    /// A run as it stands; `None` if it is not known, or not known yet.
+    ///
+    /// # Errors
+    /// An invalid id, failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn inspect(&self, run_id: &str) -> Result<Option<Inspection>, Error> {
+        let run_id = RunId::new(run_id)?;
+        self.ask(&run_id, RunRequest::Inspect).await
+    }
+
+    /// Asks for a run to be cancelled. The request is durable when this returns; the run ends as
+    /// `aborted` soon after. Unknown and ended runs are no error.
+    ///
+    /// # Errors
+    /// An invalid id, failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returned, the request may or may not have been recorded.
+    pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<(), Error> {
+        let run_id = RunId::new(run_id)?;
+        self.ask(&run_id, |reply| RunRequest::Cancel(reason.to_owned(), reply)).await
+    }
+
+    /// The frames of a run, from a point on.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRun`], an invalid id, failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
+        let run_id = RunId::new(run_id)?;
+        let known: Option<()> = self.ask(&run_id, RunRequest::Tail).await?;
+        known.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
+        Ok(self.tail_known(&run_id, after))
+    }
+
+    pub(crate) fn tail_known(&self, run_id: &RunId, after: After) -> Tail {
+        Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.to_string(), after)
+    }
+
+    /// Whether a run has this id and this type, in any status.
+    ///
+    /// # Errors
+    /// Failures of the store; an invalid id is simply no run.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn has_run(&self, agent_type: &str, run_id: &str) -> Result<bool, Error> {
+        let Ok(run_id) = RunId::new(run_id) else { return Ok(false) };
+        let stored = Stored::read_key(&self.node.committer, self.run_key(&run_id)).await?;
+        Ok(stored.is_some_and(|stored| stored.record.agent_type == agent_type))
+    }
+
+    /// Lists runs, oldest first, a page of at most `limit` at a time.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn list(
+        &self,
+        filter: &RunFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<RunPage, Error> {
+        list::list(&self.node.committer, &self.path, filter, after, limit).await
+    }
+
+    /// Clears runs: cancels those that live, and removes everything that is stored of them but
+    /// their ids, which are never used again. Returns how many.
+    ///
+    /// # Errors
+    /// [`Error::StillStopping`] when the code of a run does not return; failures of the store. What
+    /// was cleared stays cleared.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has cleared some of them.
+    pub async fn clear(&self, filter: &RunFilter) -> Result<usize, Error> {
+        let mut cleared = 0;
+        let mut after = None;
+        loop {
+            let page = self.list(filter, after.as_ref(), 500).await?;
+            for run in &page.runs {
+                let run_id = RunId::new(&run.run_id)?;
+                cleared += usize::from(self.ask(&run_id, RunRequest::Clear).await?);
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(cleared),
+            }
+        }
+    }
+
+    /// Drops the agent from memory, once what it is doing is done. Its runs go on, and the next
+    /// request brings it back.
+    ///
+    /// # Errors
+    /// A stopped system.
+    ///
+    /// # Cancel safety
+    /// Dropped, the agent may or may not leave memory.
+    pub async fn evict(&self) -> Result<(), Error> {
+        let Some(actor) = self.node.agents.get(&self.path) else { return Ok(()) };
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        if actor.cast(AgentMsg::Evict(reply)).is_ok() {
+            // No answer: it has left meanwhile.
+            let _ = answer.await;
+        }
+        Ok(())
+    }
+
+    /// Waits for a run's end.
+    pub(crate) async fn outcome(&self, run_id: &RunId) -> Result<RawOutcome, Error> {
+        let run = self.run_key(run_id);
+        // Before the record is read, so that no end falls between the two.
+        let end = self.node.hub.outcome(run);
+        let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
+            return Err(Error::UnknownRun(run_id.to_string()));
+        };
+        if let Some(outcome) = outcome(&self.node.committer, run, &stored.record).await?
+            && (outcome.status().is_hard() || self.node.live.get(run).is_none())
+        {
+            return Ok(outcome);
+        }
+        end.await.map_err(|_| Error::Stopped)
+    }
+
+    /// Waits for a run's milestone.
+    pub(crate) async fn milestone(
+        &self,
+        run_id: &RunId,
+        name: &str,
+        within: Duration,
+    ) -> Result<Milestone, Error> {
+        let mut tail = self.tail_known(run_id, After::START);
+        let found = async {
+            loop {
+                let frame = match tail.next().await {
+                    Some(frame) => frame?,
+                    None => return Err(Error::Stopped),
+                };
+                let ended = |status| Error::NoMilestone {
+                    run_id: run_id.to_string(),
+                    milestone: name.to_owned(),
+                    status,
+                };
+                match &frame.event {
+                    FrameEvent::Chunk { body, .. } => {
+                        if let Some(ReservedBody::Milestone(milestone)) = ReservedBody::parse(body)
+                            && milestone.name == name
+                        {
+                            return Ok(Milestone {
+                                name: milestone.name,
+                                sequence: milestone.sequence,
+                                at: milestone.at_ms,
+                                data: milestone.data,
+                            });
+                        }
+                    }
+                    FrameEvent::Started { .. } => {}
+                    FrameEvent::Finished { .. } => return Err(ended(Status::Completed)),
+                    FrameEvent::Error { .. } => return Err(ended(Status::Error)),
+                    FrameEvent::Aborted { .. } => return Err(ended(Status::Aborted)),
+                    FrameEvent::Interrupted { .. } => return Err(ended(Status::Interrupted)),
+                }
+            }
+        };
+        match tokio::time::timeout(within, found).await {
+            Ok(found) => found,
+            Err(_) => Err(Error::Timeout {
+                what: format!("milestone {name:?} of run {run_id:?}"),
+                after: within,
+            }),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which agents are in memory, and how one gets there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ghostlight_protocol::AgentPath;
+use ghostlight_supervisor::{Backoff, ChildSpec, Decision, Exhausted, ExitNotice};
+use ractor::{ActorId, ActorRef};
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use crate::agent_actor::{AgentActor, AgentArgs};
+use crate::messages::{AgentMsg, Reply};
+use crate::node::Node;
+use crate::Error;
+
+type Found = Result<ActorRef<AgentMsg>, Error>;
+
+enum Place {
+    Up(ActorRef<AgentMsg>),
+    /// Whoever waits for it to come up.
+    Coming(Vec<oneshot::Sender<Found>>),
+}
+
+struct Slot {
+    place: Place,
+    /// The operations of all lives of the agent: a new life begins when the old one's are done.
+    operations: TaskTracker,
+}
+
+/// The agents in memory, by address.
+#[derive(Default)]
+pub(crate) struct Agents {
+    slots: Mutex<HashMap<AgentPath, Slot>>,
+}
+
+impl Agents {
+    fn lock(&self) -> MutexGuard<'_, HashMap<AgentPath, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An agent's actor has come up, for the first time or again.
+    pub(crate) fn up(&self, path: &AgentPath, actor: ActorRef<AgentMsg>) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(path) else { return };
+        let before = std::mem::replace(&mut slot.place, Place::Up(actor.clone()));
+        drop(slots);
+        if let Place::Coming(waiting) = before {
+            for waiter in waiting {
+                let _ = waiter.send(Ok(actor.clone()));
+            }
+        }
+    }
+
+    /// An agent's actor has ended, or did not come up.
+    pub(crate) fn down(&self, path: &AgentPath, notice: &ExitNotice) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(path) else { return };
+        let current = match &slot.place {
+            Place::Up(actor) => Some(actor.get_id()),
+            Place::Coming(_) => None,
+        };
+        if current.is_some() && current != notice.actor {
+            return;
+        }
+        let place = std::mem::replace(&mut slot.place, Place::Coming(Vec::new()));
+        if !matches!(notice.decision, Decision::Restart { .. }) {
+            slots.remove(path);
+        }
+        drop(slots);
+        if let Place::Coming(waiting) = place {
+            let error = || Error::AgentDown {
+                agent: path.to_string(),
+                why: notice.reason.to_string(),
+            };
+            for waiter in waiting {
+                let _ = waiter.send(Err(error()));
+            }
+        }
+    }
+
+    fn failed(&self, path: &AgentPath, error: &Error) {
+        let slot = self.lock().remove(path);
+        if let Some(Slot { place: Place::Coming(waiting), .. }) = slot {
+            for waiter in waiting {
+                let _ = waiter.send(Err(error.clone()));
+            }
+        }
+    }
+
+    /// The agent in memory, if it is.
+    pub(crate) fn get(&self, path: &AgentPath) -> Option<ActorRef<AgentMsg>> {
+        match &self.lock().get(path)?.place {
+            Place::Up(actor) => Some(actor.clone()),
+            Place::Coming(_) => None,
+        }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<(AgentPath, ActorId)> {
+        let mut ids: Vec<_> = self
+            .lock()
+            .iter()
+            .filter_map(|(path, slot)| match &slot.place {
+                Place::Up(actor) => Some((path.clone(), actor.get_id())),
+                Place::Coming(_) => None,
+            })
+            .collect();
+        ids.sort_by(|a, b| a.0.cmp(&b.0));
+        ids
+    }
+}
+
+enum Next {
+    Found(ActorRef<AgentMsg>),
+    Wait(oneshot::Receiver<Found>),
+    Start(oneshot::Receiver<Found>, TaskTracker),
+}
+
+impl Node {
+    /// The agent's actor; brings the agent into memory if it is not.
+    pub(crate) async fn agent(self: &Arc<Self>, path: &AgentPath) -> Found {
+        if self.is_draining() {
+            return Err(Error::Stopped);
+        }
+        let next = {
+            let mut slots = self.agents.lock();
+            match slots.get_mut(path) {
+                Some(Slot { place: Place::Up(actor), .. }) => Next::Found(actor.clone()),
+                Some(Slot { place: Place::Coming(waiting), .. }) => {
+                    let (sender, receiver) = oneshot::channel();
+                    waiting.push(sender);
+                    Next::Wait(receiver)
+                }
+                None => {
+                    let (sender, receiver) = oneshot::channel();
+                    let operations = TaskTracker::new();
+                    operations.close();
+                    let place = Place::Coming(vec![sender]);
+                    let slot = Slot { place, operations: operations.clone() };
+                    slots.insert(path.clone(), slot);
+                    Next::Start(receiver, operations)
+                }
+            }
+        };
+        let receiver = match next {
+            Next::Found(actor) => return Ok(actor),
+            Next::Wait(receiver) => receiver,
+            Next::Start(receiver, operations) => {
+                let (node, path) = (Arc::clone(self), path.clone());
+                self.spawn(async move {
+                    if let Err(error) = node.start_agent(&path, operations).await {
+                        node.agents.failed(&path, &error);
+                    }
+                });
+                receiver
+            }
+        };
+        receiver.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    async fn start_agent(
+        self: &Arc<Self>,
+        path: &AgentPath,
+        operations: TaskTracker,
+    ) -> Result<(), Error> {
+        let kind = Arc::clone(self.kinds.get(path.agent_type())?);
+        let supervisors = self.supervisors.get().ok_or(Error::Stopped)?;
+        let args = AgentArgs { node: Arc::clone(self), path: path.clone(), kind, operations };
+        let spec = ChildSpec::transient(path.as_str(), move || (AgentActor, args.clone()))
+            .backoff(Backoff::default())
+            .on_exhausted(Exhausted::RetryAtMax);
+        match supervisors.agents.add(spec).await {
+            // `up` was called by the actor itself.
+            Ok(_) => Ok(()),
+            Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
+            Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
+        }
+    }
+
+    /// Asks an agent, again if it goes away before it has answered: every request is idempotent.
+    pub(crate) async fn ask<T>(
+        self: &Arc<Self>,
+        path: &AgentPath,
+        mut message: impl FnMut(Reply<T>) -> AgentMsg,
+    ) -> Result<T, Error> {
+        loop {
+            let actor = self.agent(path).await?;
+            let (reply, answer) = oneshot::channel();
+            if actor.cast(message(reply)).is_ok()
+                && let Ok(answer) = answer.await
+            {
+                return answer;
+            }
+            // The actor, or the run's, has just ended. Its end is told to us in a moment, by a
+            // task of the same runtime; yielding a whole timer tick lets that happen.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Runs a run's code in a task of its own, and watches it stand still, panic and end.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::messages::CodeEnd;
+use crate::registry::{BoxFuture, Returned};
+use crate::shared::Shared;
+use crate::RunError;
+
+/// The future of a run's code: reports every standstill to the journal, and a panic as an end.
+pub(crate) struct Code {
+    body: BoxFuture<Result<Returned, RunError>>,
+    shared: Arc<Shared>,
+    waker: Arc<CodeWaker>,
+}
+
+impl Code {
+    pub(crate) fn new(
+        body: BoxFuture<Result<Returned, RunError>>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
+        Self { body, shared, waker }
+    }
+}
+
+/// Tells whether the code was woken while it was being polled.
+struct CodeWaker {
+    woken: AtomicBool,
+    task: Mutex<Option<Waker>>,
+}
+
+impl Wake for CodeWaker {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl Future for Code {
+    type Output = CodeEnd;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodeEnd> {
+        let this = &mut *self;
+        {
+            let mut task = this.waker.task.lock().unwrap_or_else(PoisonError::into_inner);
+            if task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
+                *task = Some(cx.waker().clone());
+            }
+        }
+        this.waker.woken.store(false, Ordering::Release);
+        let waker = Waker::from(Arc::clone(&this.waker));
+        let mut context = Context::from_waker(&waker);
+        let polled = caught(|| this.body.as_mut().poll(&mut context));
+        match polled {
+            Ok(Poll::Ready(result)) => Poll::Ready(CodeEnd::Returned(result)),
+            Ok(Poll::Pending) => {
+                // Woken meanwhile: it has more to do, and does not stand still.
+                if !this.waker.woken.load(Ordering::Acquire) {
+                    this.shared.standstill();
+                }
+                Poll::Pending
+            }
+            Err(panic) => Poll::Ready(CodeEnd::Panicked(panic)),
+        }
+    }
+}
+
+thread_local! {
+    /// Where the code that this thread is polling panicked; `None` outside such code.
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Calls user code, and turns a panic into its message and location.
+///
+/// The location is known to the process's panic hook alone, so that the first call adds one, which
+/// notes it and goes on to the hook that was there. It does nothing outside of our calls.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICKED_AT.with_borrow_mut(|at| {
+                if let (Some(at), Some(location)) = (at.as_mut(), info.location()) {
+                    *at = location.to_string();
+                }
+            });
+            before(info);
+        }));
+    });
+    let outer = PANICKED_AT.replace(Some(String::new()));
+    let result = catch_unwind(AssertUnwindSafe(call));
+    let location = PANICKED_AT.replace(outer);
+    result.map_err(|panic| {
+        let message = panic_message(&*panic);
+        // A panic's payload may panic itself when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        match location.filter(|location| !location.is_empty()) {
+            Some(location) => format!("panicked at {location}: {message}"),
+            None => format!("panicked: {message}"),
+        }
+    })
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a value that is no text".to_owned()
+    }
+}

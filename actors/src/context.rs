@@ -1,0 +1,322 @@
+//! What a run's code sees of the system.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ghostlight_protocol::journal::{Act, Acted};
+use ghostlight_protocol::{AgentPath, Retry, limits};
+use ghostlight_storage::payload::Payload;
+use ghostlight_storage::records::{LogEntry, Origin};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::handle::AgentHandle;
+use crate::shared::{Inner, Shared};
+use crate::sleep::Sleep;
+use crate::state::State;
+use crate::step::{Recorded, Step, StepKey};
+use crate::{Agent, Progress, RunError};
+
+/// The context of a run: durable steps, events, sleeps, state, and children of its own.
+///
+/// What a method of it has returned `Ok` for, survives every crash that comes later, as each method
+/// says. After a crash the code is entered again from the top, and everything recorded is told to
+/// it again, in the same order.
+pub struct RunContext {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl RunContext {
+    /// Executes `body` once, and records its result: after a crash the result is returned without
+    /// executing the body again. The result is durable when the step returns.
+    ///
+    /// A key stands for one step in the whole run. Steps may run concurrently; their results reach
+    /// the code one at a time, in the order of the log, after a crash as before it. A step that was
+    /// executing during a crash is executed again: pass [`RunContext::key`] to outside systems.
+    ///
+    /// # Errors
+    /// The body's error, which is recorded like a result once the code has seen it; a key that was
+    /// used before; a result over 1 MiB.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body where it stands; the key is spent all the same.
+    pub fn step<'a, T, F, Fut>(&'a self, key: impl StepKey, body: F) -> Step<'a, T>
+    where
+        T: Recorded,
+        F: FnOnce() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T, RunError>> + Send + 'a,
+    {
+        Step::once(&self.shared, key.step_key(), body)
+    }
+
+    /// Like [`RunContext::step`], but tries the body again when it fails. How often it has failed is
+    /// durable, so that a crash does not start the count anew; an error that is
+    /// [permanent](RunError::permanent) ends it at once.
+    ///
+    /// # Errors
+    /// The last try's error, and those of [`RunContext::step`].
+    ///
+    /// # Cancel safety
+    /// As [`RunContext::step`].
+    pub fn step_retry<'a, T, F, Fut>(
+        &'a self,
+        key: impl StepKey,
+        policy: Retry,
+        body: F,
+    ) -> Step<'a, T>
+    where
+        T: Recorded,
+        F: FnMut() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T, RunError>> + Send + 'a,
+    {
+        Step::retried(&self.shared, key.step_key(), policy, body)
+    }
+
+    /// Like [`RunContext::step`], for code that blocks: it runs on a thread for that purpose.
+    ///
+    /// # Errors
+    /// As [`RunContext::step`].
+    ///
+    /// # Cancel safety
+    /// Blocking code cannot be dropped: the run keeps its id and its slot until it has returned,
+    /// even if the run was cancelled meanwhile.
+    pub fn step_blocking<'a, T, F>(&'a self, key: impl StepKey, body: F) -> Step<'a, T>
+    where
+        T: Recorded,
+        F: FnOnce() -> Result<T, RunError> + Send + 'static,
+    {
+        Step::blocking(&self.shared, key.step_key(), body)
+    }
+
+    /// Emits a chunk of output: any JSON value. Returns once it is queued; observers see it once it
+    /// is durable. A fast run waits here for a slow disk.
+    ///
+    /// Outside steps the nth event of an entry is the nth event of the run: what the log has is not
+    /// appended again.
+    ///
+    /// # Errors
+    /// A chunk that is no JSON, or over 256 KiB.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits for room, nothing was emitted.
+    pub async fn emit(&self, chunk: impl Serialize) -> Result<(), RunError> {
+        let body = self.json("chunk", &chunk, self.shared.node.limits.chunk_bytes_max)?;
+        self.emit_json(body, None).await
+    }
+
+    /// Emits a chunk that was read from an outside stream, `source`, up to offset `end`. It is
+    /// recorded together with the offset: after a crash, read on from
+    /// [`RunContext::source_offset`], and nothing is lost or doubled.
+    ///
+    /// # Errors
+    /// As [`RunContext::emit`].
+    ///
+    /// # Cancel safety
+    /// As [`RunContext::emit`].
+    pub async fn emit_from(
+        &self,
+        source: &str,
+        end: u64,
+        chunk: impl Serialize,
+    ) -> Result<(), RunError> {
+        let body = self.json("chunk", &chunk, self.shared.node.limits.chunk_bytes_max)?;
+        self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
+    }
+
+    /// Where the last durable chunk from `source` ends; 0 before the first.
+    pub fn source_offset(&self, source: &str) -> u64 {
+        self.shared.lock().sources.get(source).copied().unwrap_or(0)
+    }
+
+    async fn emit_json(&self, body: Vec<u8>, origin: Option<Origin>) -> Result<(), RunError> {
+        let mut body = Some(body);
+        self.append(Act::Chunk, origin, move |origin| LogEntry::Chunk {
+            origin,
+            body: Payload::Inline(body.take().unwrap_or_default()),
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Reports that a named point was reached, with data. Durable when it returns, never dropped,
+    /// never coalesced, and not doubled by a crash. The same name may be reported repeatedly.
+    ///
+    /// # Errors
+    /// An empty name, data that is no JSON or over 64 KiB.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returned, the milestone may or may not have been reported.
+    pub async fn milestone(&self, name: &str, data: impl Serialize) -> Result<(), RunError> {
+        if name.is_empty() {
+            return Err(RunError::new("a milestone needs a name").kind("invalid-milestone"));
+        }
+        limits::check("the milestone's name", name.len(), limits::NAME_BYTES_MAX)?;
+        let data = self.json("milestone", &data, self.shared.node.limits.milestone_bytes_max)?;
+        let mut data = Some(data).filter(|data| data != b"null");
+        let name = name.to_owned();
+        let act = Act::Milestone(name.clone());
+        let number = self
+            .append(act, None, move |origin| LogEntry::Milestone {
+                origin,
+                name: name.clone(),
+                // Both are the log owner's to say.
+                sequence: 0,
+                at_ms: 0,
+                data: data.take().map(Payload::Inline),
+            })
+            .await;
+        self.durable(number).await;
+        Ok(())
+    }
+
+    /// Reports progress. Never waits and never fails: of reports in quick succession only the newest
+    /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once.
+    pub fn progress(&self, progress: Progress) {
+        let mut inner = self.shared.lock();
+        // What is only repeated after a crash was reported before it.
+        if inner.journal.is_caught_up() {
+            inner.progress = Some(progress);
+            self.shared.wake_actor(&mut inner);
+        }
+    }
+
+    /// Waits until everything that was emitted so far is durable.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn flush(&self) {
+        self.durable(self.shared.newest()).await;
+    }
+
+    /// Sleeps for so long, durably: the due time is recorded, and a crash does not start the sleep
+    /// anew. A run that waits for nothing but a sleep of more than 1 s leaves memory until then.
+    ///
+    /// # Cancel safety
+    /// A dropped sleep is over for good; it still counts as the nth sleep of the run.
+    pub fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        Sleep::new(&self.shared, duration)
+    }
+
+    /// The durable key-values of this run.
+    pub fn state(&self) -> State<'_> {
+        State::new(&self.shared)
+    }
+
+    /// Waits until the run is cancelled. Then there is a grace time, 5 s by default, to clean up;
+    /// after that the code is dropped where it stands.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn cancelled(&self) {
+        self.shared.token.cancelled().await;
+    }
+
+    /// Whether the run was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.token.is_cancelled()
+    }
+
+    /// The number of this attempt: 1, and one more for every time that the process was lost.
+    /// Waking from a sleep is no new attempt.
+    pub fn attempt(&self) -> u32 {
+        self.shared.attempt
+    }
+
+    /// The run's id.
+    pub fn run_id(&self) -> &str {
+        self.shared.run_id.as_str()
+    }
+
+    /// The address of this agent.
+    pub fn path(&self) -> &AgentPath {
+        &self.shared.path
+    }
+
+    /// The idempotency key of the step whose body is running, to be passed to outside systems: the
+    /// same however often the step is tried, and another one for every other step of every run.
+    /// Outside a step it is the run's own.
+    pub fn key(&self) -> String {
+        match &self.shared.lock().current_step {
+            Some(step) => format!("{}#{step}", self.shared.path),
+            None => self.shared.path.to_string(),
+        }
+    }
+
+    /// This agent as a parent, to dispatch children of its own.
+    pub fn agent<A: Agent>(&self) -> AgentHandle<A> {
+        AgentHandle::inside(Arc::clone(&self.shared))
+    }
+
+    fn json(
+        &self,
+        what: &'static str,
+        value: &impl Serialize,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, RunError> {
+        let bytes = serde_json::to_vec(value)
+            .map_err(|error| RunError::new(format!("{what} is no JSON: {error}")).permanent())?;
+        limits::check(what, bytes.len(), bytes_max).map_err(|error| {
+            RunError::from(error).kind("too-large").permanent()
+        })?;
+        Ok(bytes)
+    }
+
+    /// Queues an event once there is room, unless the log has it. Returns its number.
+    async fn append(
+        &self,
+        act: Act,
+        source: Option<Origin>,
+        mut entry: impl FnMut(Origin) -> LogEntry,
+    ) -> u64 {
+        let shared = &self.shared;
+        poll_fn(|cx| {
+            let mut inner = shared.lock();
+            let origin = match (&source, &inner.current_step) {
+                (Some(source), _) => source.clone(),
+                (None, Some(step)) => Origin::Step(step.clone()),
+                (None, None) => Origin::Code,
+            };
+            if shared.poll_room(&mut inner, cx).is_pending() {
+                return Poll::Pending;
+            }
+            match &origin {
+                Origin::Code => match shared.act(&mut inner, &act) {
+                    Some(Acted::Recorded) => return Poll::Ready(0),
+                    Some(Acted::Append) => {}
+                    // A mismatch: the code ends here.
+                    None => return Poll::Pending,
+                },
+                Origin::Step(step) => {
+                    mark_torn(shared, &mut inner, step);
+                    inner.emitting.insert(step.clone());
+                }
+                Origin::Source { name, end } => {
+                    inner.sources.insert(name.clone(), *end);
+                }
+            }
+            let entry = entry(origin);
+            Poll::Ready(shared.push(&mut inner, entry))
+        })
+        .await
+    }
+
+    async fn durable(&self, number: u64) {
+        poll_fn(|cx| self.shared.poll_durable(number, cx)).await;
+    }
+}
+
+/// Precedes the first event of a step that is tried again by the mark that supersedes the earlier
+/// ones.
+fn mark_torn(shared: &Shared, inner: &mut Inner, step: &str) {
+    if inner.journal.take_torn(step) {
+        let attempt = shared.attempt.max(inner.journal.tries(step) + 1).max(2);
+        shared.push(inner, LogEntry::Mark { step: step.to_owned(), attempt });
+    }
+}
+
+/// The JSON of `null`: what a call without a result completes with.
+pub(crate) fn nothing() -> Vec<u8> {
+    Value::Null.to_string().into_bytes()
+}

@@ -1,0 +1,236 @@
+//! What can go wrong for users of a system.
+
+use std::fmt;
+use std::time::Duration;
+
+use ghostlight_protocol::{Failure, IdError, Status, TooLarge};
+use ghostlight_storage as storage;
+
+/// The error of user code: a text, and what callers may branch on.
+///
+/// Every `std::error::Error` becomes one by `?`, with its causes in the text. It does not implement
+/// `std::error::Error` itself, on purpose: that would forbid the conversion from every other error.
+pub struct RunError {
+    pub(crate) failure: Failure,
+}
+
+impl RunError {
+    /// An error with this text.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { failure: Failure { message: message.into(), kind: None, permanent: false } }
+    }
+
+    /// Adds a word that callers can branch on.
+    #[must_use]
+    pub fn kind(mut self, kind: &'static str) -> Self {
+        self.failure.kind = Some(kind.to_owned());
+        self
+    }
+
+    /// Says that trying again is useless: `step_retry` gives up at once.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.failure.permanent = true;
+        self
+    }
+
+    /// The error's text.
+    pub fn message(&self) -> &str {
+        &self.failure.message
+    }
+
+    /// The word that callers can branch on, if there is one.
+    pub fn kind_str(&self) -> Option<&str> {
+        self.failure.kind.as_deref()
+    }
+
+    /// Whether trying again is known to be useless.
+    pub fn is_permanent(&self) -> bool {
+        self.failure.permanent
+    }
+}
+
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for RunError {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self::new(message)
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.failure.message)
+    }
+}
+
+impl fmt::Debug for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.failure, f)
+    }
+}
+
+/// Why a request to a running system failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name, run id or address that is not valid.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A payload over its limit.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// An agent type that was not registered when the system was built.
+    #[error("agent type {asked:?} is not registered; registered are: {}", registered.join(", "))]
+    UnknownType {
+        /// The type asked for.
+        asked: String,
+        /// The types that are.
+        registered: Vec<String>,
+    },
+    /// An agent type that is no child was dispatched.
+    #[error("agent type {0:?} cannot be dispatched: register it with `child`, not with `agent`")]
+    NotAChild(String),
+    /// The id belongs to a run of another agent type.
+    #[error("run {run_id:?} is a run of {actual}, not of {asked}; use another id")]
+    WrongType {
+        /// The id.
+        run_id: String,
+        /// The type of the run that has it.
+        actual: String,
+        /// The type asked for.
+        asked: String,
+    },
+    /// The id belongs to a run with another input.
+    #[error("run {run_id:?} was dispatched before with another input; use another id, or `attach`")]
+    DifferentInput {
+        /// The id.
+        run_id: String,
+    },
+    /// The id belongs to a run that is awaited where this one is detached, or the other way round.
+    #[error("run {run_id:?} was dispatched as {was}; dispatch it the same way, or use `attach`")]
+    DifferentMode {
+        /// The id.
+        run_id: String,
+        /// How it was dispatched: `awaited` or `detached`.
+        was: &'static str,
+    },
+    /// The id belongs to a run that was cleared; ids are never used again.
+    #[error("run {0:?} was cleared, and ids are never used again; use another id")]
+    Cleared(String),
+    /// The run has ended, or is being cleared, but its task has not stopped yet.
+    #[error("run {0:?} is still stopping: its code has not returned; try again later")]
+    StillStopping(String),
+    /// No run has this id.
+    #[error("no run {0:?} is known here")]
+    UnknownRun(String),
+    /// The parent's cap is reached, and it does not queue.
+    #[error("maxConcurrentAgentTools ({limit}) exceeded")]
+    CapExceeded {
+        /// The cap.
+        limit: usize,
+    },
+    /// The input or output could not be turned into JSON, or back.
+    #[error("{what} of run {run_id:?} does not fit its type: {why}")]
+    Json {
+        /// The id of the run.
+        run_id: String,
+        /// `input` or `output`.
+        what: &'static str,
+        /// What the JSON library says.
+        why: String,
+    },
+    /// A wait took too long.
+    #[error("{what} did not come within {}s", after.as_secs_f64())]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// The run ended without the milestone that was waited for.
+    #[error("run {run_id:?} ended as {status} without milestone {milestone:?}")]
+    NoMilestone {
+        /// The id of the run.
+        run_id: String,
+        /// The milestone's name.
+        milestone: String,
+        /// How the run ended.
+        status: Status,
+    },
+    /// A turn waited for its own queue.
+    #[error("a turn of {0} waits for another turn of the same agent: neither would ever end")]
+    OwnQueue(String),
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// The agent's actor could not be started, or is being restarted too often.
+    #[error("agent {agent} does not start: {why}")]
+    AgentDown {
+        /// The agent's address.
+        agent: String,
+        /// Why.
+        why: String,
+    },
+    /// The system is shutting down, or has been dropped.
+    #[error("the system has stopped")]
+    Stopped,
+}
+
+impl Error {
+    /// Whether the same request may succeed later without anybody's help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::StillStopping(_)
+            | Self::CapExceeded { .. }
+            | Self::Timeout { .. }
+            | Self::AgentDown { .. } => true,
+            Self::Storage(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// Why a system did not start.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An agent type's name is not valid.
+    #[error("agent type {name:?} cannot be registered: {why}")]
+    InvalidType {
+        /// The name.
+        name: String,
+        /// Why.
+        why: IdError,
+    },
+    /// Two agent types have the same name.
+    #[error("agent type {0:?} is registered twice; give one of them another TYPE")]
+    RegisteredTwice(String),
+    /// The store has live runs of a type that is not registered.
+    #[error(
+        "the store has {live_runs} live runs of {agent_type:?} (for instance {example:?}), which is not registered; register it, or call `park_unregistered()` to leave them alone. Registered are: {}",
+        registered.join(", ")
+    )]
+    Unregistered {
+        /// The unknown type.
+        agent_type: String,
+        /// How many live runs it has.
+        live_runs: usize,
+        /// The id of one.
+        example: String,
+        /// The registered types.
+        registered: Vec<String>,
+    },
+    /// The store could not be opened or read.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// A part of the system did not start.
+    #[error("the system did not start: {0}")]
+    System(String),
+}

@@ -1,0 +1,200 @@
+//! The futures that dispatch.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ghostlight_protocol::{Outcome, RunId};
+
+use super::run::Run;
+use super::{AgentHandle, Wait, dispatch_options, prepare};
+use crate::agent_ref::{AgentRef, DispatchOptions};
+use crate::messages::{AgentMsg, RunRequest, StartRun};
+use crate::registry::BoxFuture;
+use crate::{Agent, Child, Error};
+
+/// A dispatch that waits for its outcome; see [`AgentHandle::run`].
+#[must_use = "a run is not dispatched unless this is awaited"]
+pub struct RunCall<A: Agent, C: Child> {
+    agent: AgentHandle<A>,
+    input: Option<C::Input>,
+    pub(crate) options: DispatchOptions,
+    cancel_on_drop: bool,
+    future: Option<BoxFuture<Result<Outcome<C::Output>, Error>>>,
+}
+
+impl<A: Agent, C: Child> Unpin for RunCall<A, C> {}
+
+dispatch_options!(RunCall);
+
+impl<A: Agent, C: Child> RunCall<A, C> {
+    pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
+        let options = DispatchOptions::default();
+        Self { agent, input: Some(input), options, cancel_on_drop: false, future: None }
+    }
+
+    /// Cancels the run when this future is dropped before the run has ended.
+    pub fn cancel_on_drop(mut self) -> Self {
+        self.cancel_on_drop = true;
+        self
+    }
+
+    fn begin(&mut self) -> BoxFuture<Result<Outcome<C::Output>, Error>> {
+        let Some(input) = self.input.take() else {
+            return Box::pin(std::future::pending());
+        };
+        let AgentHandle { agent, inside, .. } = self.agent.clone();
+        let options = std::mem::take(&mut self.options);
+        let start = match prepare::<C>(&agent, inside.as_ref(), &input, options) {
+            Ok(start) => start,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        drop(input);
+        let run_id = start.run_id.to_string();
+        let guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
+        let wait = inside.map(Wait::new);
+        Box::pin(async move {
+            let dispatched = async {
+                // Before the dispatch, so that no end falls between the two.
+                let started = agent.dispatch(&start).await?;
+                match started.outcome {
+                    Some(outcome) => Ok(outcome),
+                    None => wait_for(&agent, &start).await,
+                }
+            };
+            let outcome = match wait {
+                Some(wait) => wait.recorded(dispatched).await?,
+                None => dispatched.await?,
+            };
+            if let Some(guard) = guard {
+                guard.disarm();
+            }
+            read_output::<C>(&run_id, outcome)
+        })
+    }
+}
+
+async fn wait_for(agent: &AgentRef, start: &StartRun) -> Result<crate::info::RawOutcome, Error> {
+    agent.outcome(&start.run_id).await
+}
+
+pub(super) fn read_output<C: Child>(
+    run_id: &str,
+    outcome: crate::info::RawOutcome,
+) -> Result<Outcome<C::Output>, Error> {
+    outcome.try_map(|output| {
+        serde_json::from_slice(&output).map_err(|error| Error::Json {
+            run_id: run_id.to_owned(),
+            what: "output",
+            why: error.to_string(),
+        })
+    })
+}
+
+impl<A: Agent, C: Child> Future for RunCall<A, C> {
+    type Output = Result<Outcome<C::Output>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.future.is_none() {
+            self.future = Some(self.begin());
+        }
+        match &mut self.future {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+struct CancelOnDrop {
+    agent: AgentRef,
+    run_id: RunId,
+    armed: bool,
+}
+
+impl CancelOnDrop {
+    fn new(agent: &AgentRef, run_id: &RunId) -> Self {
+        Self { agent: agent.clone(), run_id: run_id.clone(), armed: true }
+    }
+
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if self.armed {
+            let (reply, _) = tokio::sync::oneshot::channel();
+            let reason = "whoever waited for the run went away".to_owned();
+            let request = RunRequest::Cancel(reason, reply);
+            self.agent.node.send(&self.agent.path, AgentMsg::Run(self.run_id.clone(), request));
+        }
+    }
+}
+
+/// A dispatch that returns the run's handle; see [`AgentHandle::start`].
+#[must_use = "a run is not dispatched unless this is awaited"]
+pub struct Start<A: Agent, C: Child> {
+    agent: AgentHandle<A>,
+    input: Option<C::Input>,
+    pub(crate) options: DispatchOptions,
+    future: Option<BoxFuture<Result<Run<C>, Error>>>,
+    kind: PhantomData<fn() -> C>,
+}
+
+impl<A: Agent, C: Child> Unpin for Start<A, C> {}
+
+dispatch_options!(Start);
+
+impl<A: Agent, C: Child> Start<A, C> {
+    pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
+        let options = DispatchOptions::default();
+        Self { agent, input: Some(input), options, future: None, kind: PhantomData }
+    }
+
+    /// Lets the run go on by itself: it is not cancelled with the run that dispatches it.
+    pub fn detached(mut self) -> Self {
+        self.options.detached = true;
+        self
+    }
+
+    fn begin(&mut self) -> BoxFuture<Result<Run<C>, Error>> {
+        let Some(input) = self.input.take() else {
+            return Box::pin(std::future::pending());
+        };
+        let AgentHandle { agent, inside, .. } = self.agent.clone();
+        let options = std::mem::take(&mut self.options);
+        let start = match prepare::<C>(&agent, inside.as_ref(), &input, options) {
+            Ok(start) => start,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        Box::pin(async move {
+            let started = agent.dispatch(&start).await?;
+            Ok(Run::new(agent, inside, start.run_id, started.already_existed))
+        })
+    }
+}
+
+impl<A: Agent, C: Child> Future for Start<A, C> {
+    type Output = Result<Run<C>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.future.is_none() {
+            self.future = Some(self.begin());
+        }
+        match &mut self.future {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[expect(dead_code, reason = "documents that handles may be shared between tasks")]
+fn handles_are_send<A: Agent, C: Child>(call: RunCall<A, C>, run: Arc<Run<C>>) -> impl Send
+where
+    C::Input: Send,
+{
+    (call, run)
+}

@@ -1,0 +1,161 @@
+//! Waits inside a run: their results are part of the run's history.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use ghostlight_protocol::journal::{Call, Told};
+use ghostlight_protocol::{Failure, InterruptReason, NotCompleted, Outcome, Status};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+use crate::info::{RawOutcome, parse_json};
+use crate::shared::Shared;
+
+/// The next wait of a run for another one.
+pub(crate) struct Wait {
+    shared: Arc<Shared>,
+    call: Call,
+}
+
+impl Wait {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let call = {
+            let mut inner = shared.lock();
+            inner.waits += 1;
+            Call::Wait(inner.journal.next_wait())
+        };
+        // A number is given out once, so that the call is always new.
+        let _ = shared.open(&call);
+        Self { shared, call }
+    }
+
+    /// Returns the recorded result; or waits for `wait`, and records its result. Errors are not
+    /// recorded: they are about the dispatch, which may succeed next time.
+    pub(crate) async fn recorded_json<T, F>(self, wait: F) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut wait = pin!(wait);
+        let mut executing = false;
+        poll_fn(|cx| {
+            loop {
+                if executing {
+                    match wait.as_mut().poll(cx) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Ready(Ok(value)) => {
+                            executing = false;
+                            let bytes = serde_json::to_vec(&value).map_err(|e| self.json(&e))?;
+                            self.shared.complete(&self.call, Ok(bytes));
+                        }
+                    }
+                }
+                match self.shared.poll_call(&self.call, cx) {
+                    Told::Pending => return Poll::Pending,
+                    Told::Execute => executing = true,
+                    Told::Ready(result) => {
+                        let bytes = result.unwrap_or_default();
+                        let value = serde_json::from_slice(&bytes).map_err(|e| self.json(&e));
+                        return Poll::Ready(value);
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    fn json(&self, error: &serde_json::Error) -> Error {
+        Error::Json {
+            run_id: self.shared.run_id.to_string(),
+            what: "a recorded wait",
+            why: error.to_string(),
+        }
+    }
+
+    pub(crate) async fn recorded<F>(self, wait: F) -> Result<RawOutcome, Error>
+    where
+        F: Future<Output = Result<RawOutcome, Error>>,
+    {
+        let recorded: RecordedOutcome =
+            self.recorded_json(async { wait.await.map(RecordedOutcome::from) }).await?;
+        Ok(recorded.into())
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.shared.lock().waits -= 1;
+        self.shared.close(&self.call);
+    }
+}
+
+/// An outcome as a run's log has it.
+#[derive(Serialize, Deserialize)]
+struct RecordedOutcome {
+    status: Status,
+    #[serde(default)]
+    output: Value,
+    #[serde(default)]
+    error: String,
+    kind: Option<String>,
+    #[serde(default)]
+    permanent: bool,
+    reason: Option<InterruptReason>,
+    child_still_running: Option<bool>,
+}
+
+impl From<RawOutcome> for RecordedOutcome {
+    fn from(outcome: RawOutcome) -> Self {
+        let mut recorded = Self {
+            status: outcome.status(),
+            output: Value::Null,
+            error: String::new(),
+            kind: None,
+            permanent: false,
+            reason: None,
+            child_still_running: None,
+        };
+        match outcome {
+            Outcome::Completed(output) => recorded.output = parse_json(&output),
+            Outcome::NotCompleted(NotCompleted::Error(failure)) => {
+                recorded.error = failure.message;
+                recorded.kind = failure.kind;
+                recorded.permanent = failure.permanent;
+            }
+            Outcome::NotCompleted(NotCompleted::Aborted { reason }) => recorded.error = reason,
+            Outcome::NotCompleted(NotCompleted::Interrupted {
+                error,
+                reason,
+                child_still_running,
+            }) => {
+                recorded.error = error;
+                recorded.reason = reason;
+                recorded.child_still_running = child_still_running;
+            }
+        }
+        recorded
+    }
+}
+
+impl From<RecordedOutcome> for RawOutcome {
+    fn from(recorded: RecordedOutcome) -> Self {
+        let RecordedOutcome { status, output, error, kind, permanent, reason, .. } = recorded;
+        Outcome::NotCompleted(match status {
+            Status::Completed => return Outcome::Completed(output.to_string().into_bytes()),
+            Status::Aborted => NotCompleted::Aborted { reason: error },
+            Status::Interrupted => NotCompleted::Interrupted {
+                error,
+                reason,
+                child_still_running: recorded.child_still_running,
+            },
+            Status::Error | Status::Starting | Status::Running => {
+                NotCompleted::Error(Failure { message: error, kind, permanent })
+            }
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! The handle of one run.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ghostlight_protocol::{Outcome, RunId};
+
+use super::call::read_output;
+use super::recorded::Wait;
+use crate::agent_ref::AgentRef;
+use crate::info::{Inspection, Milestone};
+use crate::shared::Shared;
+use crate::tail::{After, Tail};
+use crate::{Child, Error};
+
+/// How long [`Run::milestone`] waits.
+const MILESTONE_WAIT: Duration = Duration::from_secs(60);
+
+/// The handle of a run. Cheap to clone; dropping it does nothing to the run.
+pub struct Run<C> {
+    agent: AgentRef,
+    inside: Option<Arc<Shared>>,
+    run_id: RunId,
+    already_existed: bool,
+    kind: PhantomData<fn() -> C>,
+}
+
+impl<C> Clone for Run<C> {
+    fn clone(&self) -> Self {
+        Self {
+            agent: self.agent.clone(),
+            inside: self.inside.clone(),
+            run_id: self.run_id.clone(),
+            already_existed: self.already_existed,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<C> std::fmt::Debug for Run<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run")
+            .field("parent", &self.agent.path)
+            .field("run_id", &self.run_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Child> Run<C> {
+    pub(crate) fn new(
+        agent: AgentRef,
+        inside: Option<Arc<Shared>>,
+        run_id: RunId,
+        already_existed: bool,
+    ) -> Self {
+        Self { agent, inside, run_id, already_existed, kind: PhantomData }
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &str {
+        self.run_id.as_str()
+    }
+
+    /// Whether the id had been dispatched before this handle was made.
+    pub fn already_existed(&self) -> bool {
+        self.already_existed
+    }
+
+    /// Waits for the run's end. Inside a run, the outcome is recorded.
+    ///
+    /// # Errors
+    /// [`Error::Json`] when the output does not fit the type, [`Error::UnknownRun`] once the run was
+    /// cleared, failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does nothing to the run.
+    pub async fn outcome(&self) -> Result<Outcome<C::Output>, Error> {
+        let wait = self.agent.outcome(&self.run_id);
+        let outcome = match &self.inside {
+            Some(shared) => Wait::new(Arc::clone(shared)).recorded(wait).await?,
+            None => wait.await?,
+        };
+        read_output::<C>(self.id(), outcome)
+    }
+
+    /// Waits for a milestone by its name, at most 60 s; one that was reached before counts.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::NoMilestone`] when the run ends without it, failures of the
+    /// store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn milestone(&self, name: &str) -> Result<Milestone, Error> {
+        self.milestone_within(name, MILESTONE_WAIT).await
+    }
+
+    /// Like [`Run::milestone`], with another limit.
+    ///
+    /// # Errors
+    /// As [`Run::milestone`].
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn milestone_within(&self, name: &str, within: Duration) -> Result<Milestone, Error> {
+        let wait = self.agent.milestone(&self.run_id, name, within);
+        match &self.inside {
+            Some(shared) => Wait::new(Arc::clone(shared)).recorded_json(wait).await,
+            None => wait.await,
+        }
+    }
+
+    /// The run's frames, from a point on: replay, then live, without gap or repeat.
+    pub fn tail(&self, after: After) -> Tail {
+        self.agent.tail_known(&self.run_id, after)
+    }
+
+    /// Asks for the run to be cancelled; durable when it returns, and idempotent.
+    ///
+    /// # Errors
+    /// Failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returned, the request may or may not have been recorded.
+    pub async fn cancel(&self, reason: &str) -> Result<(), Error> {
+        self.agent.cancel(self.id(), reason).await
+    }
+
+    /// The run as it stands; `None` once it was cleared.
+    ///
+    /// # Errors
+    /// Failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn inspect(&self) -> Result<Option<Inspection>, Error> {
+        self.agent.inspect(self.id()).await
+    }
+}

@@ -1,0 +1,108 @@
+//! Pub/sub: who is told of a run's frames and of its end, in this process.
+//!
+//! Only durable things are published. Nobody waits for a subscriber: one that falls behind is told
+//! so, and reads the log.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ghostlight_protocol::frame::Frame;
+use ghostlight_protocol::RunKey;
+use tokio::sync::{broadcast, oneshot};
+
+use crate::info::RawOutcome;
+
+/// What subscribers to a run's frames receive.
+#[derive(Debug, Clone)]
+pub(crate) enum Published {
+    Frame(Arc<Frame>),
+    Cleared,
+}
+
+#[derive(Default)]
+struct Channel {
+    frames: Option<broadcast::Sender<Published>>,
+    waiters: Vec<oneshot::Sender<RawOutcome>>,
+}
+
+/// The subscribers of all runs, by run.
+pub(crate) struct Hub {
+    channels: Mutex<HashMap<RunKey, Channel>>,
+    unread_max: usize,
+}
+
+impl Hub {
+    pub(crate) fn new(unread_max: usize) -> Self {
+        Self { channels: Mutex::new(HashMap::new()), unread_max: unread_max.max(1) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Channel>> {
+        // Nothing panics while the lock is held; the map is whole even if something did.
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes to the frames published from now on.
+    pub(crate) fn subscribe(&self, run: RunKey) -> broadcast::Receiver<Published> {
+        let mut channels = self.lock();
+        let channel = channels.entry(run).or_default();
+        match &channel.frames {
+            Some(frames) => frames.subscribe(),
+            None => {
+                let (frames, receiver) = broadcast::channel(self.unread_max);
+                channel.frames = Some(frames);
+                receiver
+            }
+        }
+    }
+
+    /// Waits for the run's end. The receiver fails when the system stops.
+    pub(crate) fn outcome(&self, run: RunKey) -> oneshot::Receiver<RawOutcome> {
+        let (sender, receiver) = oneshot::channel();
+        let mut channels = self.lock();
+        let waiters = &mut channels.entry(run).or_default().waiters;
+        // Waiters that gave up would otherwise gather on a run that never ends.
+        if waiters.len() >= 8 && waiters.len().is_power_of_two() {
+            waiters.retain(|waiter| !waiter.is_closed());
+        }
+        waiters.push(sender);
+        receiver
+    }
+
+    /// Whether anybody reads the run's frames; if not, nobody has to make them.
+    pub(crate) fn is_tailed(&self, run: RunKey) -> bool {
+        let mut channels = self.lock();
+        let Some(channel) = channels.get_mut(&run) else { return false };
+        if channel.frames.as_ref().is_some_and(|frames| frames.receiver_count() == 0) {
+            channel.frames = None;
+        }
+        let tailed = channel.frames.is_some();
+        if !tailed && channel.waiters.is_empty() {
+            channels.remove(&run);
+        }
+        tailed
+    }
+
+    pub(crate) fn publish(&self, run: RunKey, published: Published) {
+        if let Some(frames) = self.lock().get(&run).and_then(|channel| channel.frames.as_ref()) {
+            // An error means that the last reader has just left.
+            let _ = frames.send(published);
+        }
+    }
+
+    /// Tells everybody who waits for the run how it ended.
+    pub(crate) fn ended(&self, run: RunKey, outcome: &RawOutcome) {
+        let waiters = match self.lock().get_mut(&run) {
+            Some(channel) => std::mem::take(&mut channel.waiters),
+            None => return,
+        };
+        for waiter in waiters {
+            let _ = waiter.send(outcome.clone());
+        }
+        self.is_tailed(run);
+    }
+
+    /// Lets everybody go: the system stops.
+    pub(crate) fn close(&self) {
+        self.lock().clear();
+    }
+}

@@ -1,0 +1,355 @@
+//! Operations of a parent on one run that nobody executes: each reads what it needs, decides by the
+//! pure rules, makes one commit, and acts on it only then.
+
+mod cancel;
+mod clear;
+mod resume;
+mod start;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ghostlight_protocol::{AgentKey, Outcome, Phase, RunId, RunKey, Status};
+use ghostlight_storage as storage;
+use ghostlight_supervisor::ChildSpec;
+use storage::payload::PAGE;
+use storage::records::{Head, LiveRecord, OwedRecord, QueuedRecord, RunRecord, TombstoneRecord};
+use storage::{Committer, Key, codec};
+
+use crate::agent_actor::AgentArgs;
+use crate::finalise::Decided;
+use crate::info::{Inspection, RawOutcome, not_completed, run_info};
+use crate::log_writer::LogWriter;
+use crate::messages::{Reply, StartRun, Started};
+use crate::past::Past;
+use crate::run_actor::{RunActor, RunArgs};
+use crate::shared::Shared;
+use crate::Error;
+
+pub(crate) use start::start_existing;
+
+/// What a lane does.
+pub(crate) enum Operation {
+    Start { start: Box<StartRun>, reply: Reply<Started> },
+    StartAtCap { start: Box<StartRun>, reply: Reply<Started>, cap: usize, number: Option<u64> },
+    Admit,
+    Resume { woken: bool },
+    Inspect { reply: Reply<Option<Inspection>> },
+    Cancel { reason: String, reply: Reply<()> },
+    Tail { reply: Reply<Option<()>> },
+    Clear { reply: Reply<bool> },
+}
+
+/// How an operation left its run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LaneEnd {
+    /// The run's actor owns the run now.
+    pub(crate) live: bool,
+    /// Whether the run holds a slot; `None`: as before.
+    pub(crate) holds_slot: Option<bool>,
+    /// By how much the queue's length differs from what was counted.
+    pub(crate) queued: isize,
+    /// It was an admission from the queue.
+    pub(crate) admission: bool,
+}
+
+impl LaneEnd {
+    pub(crate) const UNCHANGED: Self =
+        Self { live: false, holds_slot: None, queued: 0, admission: false };
+    pub(crate) const LIVE: Self =
+        Self { live: true, holds_slot: Some(true), queued: 0, admission: false };
+    pub(crate) const FREE: Self =
+        Self { live: false, holds_slot: Some(false), queued: 0, admission: false };
+}
+
+pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operation) -> LaneEnd {
+    match operation {
+        Operation::Start { start, reply } => start::start(args, &start, reply).await,
+        Operation::StartAtCap { start, reply, cap, number } => {
+            start::start_at_cap(args, &start, reply, cap, number).await
+        }
+        Operation::Admit => {
+            let end = resume::admit(args, run_id).await.unwrap_or_else(|error| {
+                tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
+                LaneEnd::FREE
+            });
+            LaneEnd { admission: true, ..end }
+        }
+        Operation::Resume { woken } => {
+            resume::resume(args, run_id, woken).await.unwrap_or_else(|error| {
+                tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
+                LaneEnd::UNCHANGED
+            })
+        }
+        Operation::Inspect { reply } => {
+            let _ = reply.send(inspect(args, run_id).await);
+            LaneEnd::UNCHANGED
+        }
+        Operation::Cancel { reason, reply } => cancel::cancel(args, run_id, reason, reply).await,
+        Operation::Tail { reply } => {
+            let stored = Stored::read(args, run_id).await;
+            let _ = reply.send(stored.map(|stored| stored.map(|_| ())));
+            LaneEnd::UNCHANGED
+        }
+        Operation::Clear { reply } => clear::clear(args, run_id, reply).await,
+    }
+}
+
+/// A run as the store has it.
+pub(crate) struct Stored {
+    pub(crate) record: RunRecord,
+    pub(crate) record_revision: u64,
+    pub(crate) head: Head,
+    pub(crate) head_revision: u64,
+}
+
+impl Stored {
+    /// Reads a run; `None` if the id was never used, or was cleared.
+    pub(crate) async fn read(args: &AgentArgs, run_id: &RunId) -> Result<Option<Self>, Error> {
+        Self::read_key(&args.node.committer, RunKey::new(&args.path, run_id)).await
+    }
+
+    pub(crate) async fn read_key(
+        committer: &Committer,
+        run: RunKey,
+    ) -> Result<Option<Self>, Error> {
+        if is_cleared(committer, run).await? {
+            return Ok(None);
+        }
+        let key = Key::record(run);
+        let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(None) };
+        let (record, record_revision) = codec::decode_versioned::<RunRecord>(&key, &read)?;
+        let key = Key::head(run);
+        let Some(read) = committer.get(key.clone().into_bytes()).await? else {
+            let why = "the run has a record, but no head".to_owned();
+            return Err(storage::Error::Corrupt { key: key.to_string(), why }.into());
+        };
+        let (head, head_revision) = codec::decode_versioned::<Head>(&key, &read)?;
+        Ok(Some(Self { record, record_revision, head, head_revision }))
+    }
+
+    pub(crate) fn writer(&self, args: &AgentArgs, run: RunKey) -> LogWriter {
+        let head = Head { epoch: self.head.epoch + 1, ..self.head };
+        LogWriter::new(run, args.node.incarnation, head, self.head_revision)
+    }
+}
+
+pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
+    let key = Key::tombstone(run);
+    match committer.get(key.clone().into_bytes()).await? {
+        Some(read) => {
+            codec::decode::<TombstoneRecord>(&key, &read.value)?;
+            Ok(true)
+        }
+        None => Ok(false),
+    }
+}
+
+/// How a run ended, with its output; `None` while it has not.
+pub(crate) async fn outcome(
+    committer: &Committer,
+    run: RunKey,
+    record: &RunRecord,
+) -> Result<Option<RawOutcome>, Error> {
+    if let Some(end) = not_completed(record) {
+        return Ok(Some(Outcome::NotCompleted(end)));
+    }
+    if record.state.status() != Status::Completed {
+        return Ok(None);
+    }
+    let output = record.end.as_ref().and_then(|end| end.output.clone());
+    match output {
+        Some(output) => Ok(Some(Outcome::Completed(output.read(committer, run).await?))),
+        None => Ok(Some(Outcome::Completed(crate::context::nothing()))),
+    }
+}
+
+/// A run that is not in memory, as it stands.
+pub(crate) async fn inspect(
+    args: &AgentArgs,
+    run_id: &RunId,
+) -> Result<Option<Inspection>, Error> {
+    let run = RunKey::new(&args.path, run_id);
+    let Some(stored) = Stored::read(args, run_id).await? else { return Ok(None) };
+    let position = match stored.record.queue_number {
+        Some(number) => Some(queue_position(args, number).await?),
+        None => None,
+    };
+    inspect_stored(&args.node.committer, run, stored, position).await.map(Some)
+}
+
+pub(crate) async fn inspect_stored(
+    committer: &Committer,
+    run: RunKey,
+    stored: Stored,
+    queue_position: Option<usize>,
+) -> Result<Inspection, Error> {
+    let output = match outcome(committer, run, &stored.record).await? {
+        Some(Outcome::Completed(output)) => Some(crate::info::parse_json(&output)),
+        Some(Outcome::NotCompleted(_)) | None => None,
+    };
+    let signals = Past::read(committer, run).await?.signals;
+    Ok(Inspection {
+        run: run_info(&stored.record)?,
+        output,
+        progress: signals.progress,
+        milestones: signals.milestones,
+        queue_position,
+        next_sequence: stored.head.next_number,
+    })
+}
+
+/// Hands a run over to an actor of its own: the epoch is durable, and from here on the actor alone
+/// writes to it.
+pub(crate) async fn spawn(
+    args: &AgentArgs,
+    run_id: &RunId,
+    record: RunRecord,
+    record_revision: u64,
+    writer: LogWriter,
+    past: Past,
+    decided: Option<Decided>,
+) -> Result<LaneEnd, Error> {
+    let node = &args.node;
+    let run = RunKey::new(&args.path, run_id);
+    let child = node.kinds.child(&record.agent_type)?;
+    let permit = Arc::clone(&node.runnable).acquire_owned().await.map_err(|_| Error::Stopped)?;
+    let input = record.input.clone().read(&node.committer, run).await?;
+    let path = args.path.child(&record.agent_type, run_id)?;
+    let signals = past.signals.clone();
+    let shared = Arc::new(Shared::new(
+        Arc::clone(node),
+        args.path.clone(),
+        path.clone(),
+        run_id.clone(),
+        record.attempt,
+        past,
+    ));
+    let run_args = RunArgs {
+        shared,
+        child,
+        input,
+        record,
+        record_revision,
+        writer,
+        signals,
+        decided,
+        permit,
+    };
+    let once = Mutex::new(Some(run_args));
+    let spec = ChildSpec::temporary(path.as_str(), move || {
+        let args = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (RunActor, args.expect("a temporary child is started once"))
+    });
+    let supervisors = node.supervisors.get().ok_or(Error::Stopped)?;
+    match supervisors.runs.add(spec).await {
+        Ok(_) => Ok(LaneEnd::LIVE),
+        Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
+        Err(error) => {
+            Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() })
+        }
+    }
+}
+
+/// What a new life of an agent finds in the store.
+pub(crate) struct Found {
+    pub(crate) slots: BTreeSet<RunKey>,
+    /// Runs whose actors are alive.
+    pub(crate) live: Vec<RunId>,
+    /// Runs that nobody executes, and that no timer will wake.
+    pub(crate) lost: Vec<RunId>,
+    pub(crate) queued: usize,
+    pub(crate) next_queue_number: u64,
+    pub(crate) owed: Vec<(RunId, OwedRecord)>,
+}
+
+/// Reads what an agent has to do: its live runs, its queue, its owed deliveries. Costs as much as
+/// there is of those, whatever else is retained.
+pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
+    let (node, agent) = (&args.node, AgentKey::from(&args.path));
+    let mut found = Found {
+        slots: BTreeSet::new(),
+        live: Vec::new(),
+        lost: Vec::new(),
+        queued: 0,
+        next_queue_number: 0,
+        owed: Vec::new(),
+    };
+    each(&node.committer, Key::live_of(agent), |key, value| {
+        let record: LiveRecord = codec::decode(key, value)?;
+        let run_id = valid_id(key, &record.run_id)?;
+        let run = RunKey::new(&args.path, &run_id);
+        found.slots.insert(run);
+        if node.live.get(run).is_some() {
+            found.live.push(run_id);
+        } else if !record.waiting && node.kinds.contains(&record.agent_type) {
+            found.lost.push(run_id);
+        }
+        Ok(())
+    })
+    .await?;
+    each(&node.committer, Key::queue_of(agent), |key, value| {
+        codec::decode::<QueuedRecord>(key, value)?;
+        found.queued += 1;
+        found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
+        Ok(())
+    })
+    .await?;
+    each(&node.committer, Key::owed_of(agent), |key, value| {
+        let record: OwedRecord = codec::decode(key, value)?;
+        found.owed.push((valid_id(key, &record.run_id)?, record));
+        Ok(())
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Calls `f` for every entry below a prefix, a page at a time.
+pub(crate) async fn each(
+    committer: &Committer,
+    prefix: Key,
+    mut f: impl FnMut(&Key, &[u8]) -> Result<(), storage::Error>,
+) -> Result<(), storage::Error> {
+    let mut after = None;
+    loop {
+        let page = committer.scan(prefix.clone().into_bytes(), after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.key.clone());
+        for entry in page {
+            f(&Key::from_bytes(entry.key), &entry.versioned.value)?;
+        }
+    }
+}
+
+fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
+    RunId::new(run_id).map_err(|error| storage::Error::Corrupt {
+        key: key.to_string(),
+        why: format!("its run id: {error}"),
+    })
+}
+
+/// The run that is admitted next.
+pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
+    let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
+    let limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
+    let page = args.node.committer.scan(prefix, None, limit).await?;
+    let Some(entry) = page.into_iter().next() else { return Ok(None) };
+    let key = Key::from_bytes(entry.key);
+    let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
+    Ok(Some(valid_id(&key, &record.run_id)?))
+}
+
+async fn queue_position(args: &AgentArgs, number: u64) -> Result<usize, Error> {
+    let mut position = 0;
+    each(&args.node.committer, Key::queue_of(AgentKey::from(&args.path)), |key, _| {
+        position += usize::from(key.queue_number().is_some_and(|other| other < number));
+        Ok(())
+    })
+    .await?;
+    Ok(position)
+}
+
+/// Whether a phase means that nobody may be executing the run.
+pub(crate) fn is_executed(phase: Phase) -> bool {
+    matches!(phase, Phase::Starting | Phase::Running)
+}

@@ -1,0 +1,188 @@
+//! Brings a run back: from the queue, from a sleep, after a backoff, after a lost process.
+
+use ghostlight_protocol::run::{Event, Phase};
+use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
+use ghostlight_storage as storage;
+use storage::records::{LiveRecord, RunRecord, TimerRecord};
+use storage::{Changes, Expect, Key, codec};
+
+use super::{LaneEnd, Stored, spawn, start};
+use crate::Error;
+use crate::agent_actor::AgentArgs;
+use crate::clock::millis;
+use crate::finalise::{Decided, commit_all};
+use crate::past::Past;
+
+/// Gives a queued run its slot.
+pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, Error> {
+    let run = RunKey::new(&args.path, run_id);
+    let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
+    let hook = args.kind.hooks.start.is_some();
+    let Ok(state) = stored.record.state.apply(Event::Admitted { hook }) else {
+        // Cancelled meanwhile.
+        return Ok(LaneEnd::FREE);
+    };
+    stored.record.state = state;
+    let mut changes = Changes::new();
+    if let Some(number) = stored.record.queue_number.take() {
+        changes.delete(&Key::queue(AgentKey::from(&args.path), number, run));
+    }
+    let mut writer = stored.writer(args, run);
+    take_over(args, run, &stored.record, stored.record_revision, &mut changes);
+    writer.put_head(&mut changes);
+    commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
+    let end = start::enter(args, stored.record, stored.record_revision + 1, writer, Past::default());
+    Ok(LaneEnd { queued: -1, ..end.await })
+}
+
+/// Adds what every new owner writes: the record, and the live row with our incarnation.
+fn take_over(
+    args: &AgentArgs,
+    run: RunKey,
+    record: &RunRecord,
+    record_revision: u64,
+    changes: &mut Changes,
+) {
+    changes.expect(&Key::record(run), Expect::At(record_revision));
+    changes.put(&Key::record(run), record);
+    let live = LiveRecord {
+        parent: record.parent.clone(),
+        run_id: record.run_id.clone(),
+        agent_type: record.agent_type.clone(),
+        waiting: record.state.phase == Phase::BackingOff,
+        incarnation: args.node.incarnation,
+    };
+    changes.put(&Key::live(AgentKey::from(&args.path), run), &live);
+}
+
+/// Enters a run again: since its timer is due (`woken`), or since nobody executes it.
+pub(super) async fn resume(
+    args: &AgentArgs,
+    run_id: &RunId,
+    woken: bool,
+) -> Result<LaneEnd, Error> {
+    let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
+    let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
+    let now_ms = node.clock.now_ms();
+    let due = stored.record.wake_at_ms.is_none_or(|due| due <= now_ms);
+    let mut decided = None;
+    match stored.record.state.phase {
+        Phase::Ended(_) => return Ok(LaneEnd::FREE),
+        Phase::Queued => return Ok(LaneEnd::UNCHANGED),
+        Phase::Suspended | Phase::BackingOff if !due => return Ok(LaneEnd::UNCHANGED),
+        Phase::Suspended | Phase::BackingOff => {
+            stored.record.state = applied(&stored.record, Event::Woken)?;
+        }
+        // A timer of an earlier wait.
+        Phase::Starting | Phase::Running if woken => return Ok(LaneEnd::UNCHANGED),
+        Phase::Starting | Phase::Running => {
+            if is_parked(&stored.record) && began_here(args, run).await? {
+                return Ok(LaneEnd::UNCHANGED);
+            }
+            decided = lose_attempt(args, &mut stored, now_ms)?;
+        }
+    }
+    let mut changes = Changes::new();
+    if stored.record.state.phase == Phase::BackingOff {
+        return back_off(args, run, stored).await;
+    }
+    if let Some(due_ms) = stored.record.wake_at_ms.take() {
+        changes.delete(&Key::timer(due_ms, run));
+    }
+    let mut writer = stored.writer(args, run);
+    take_over(args, run, &stored.record, stored.record_revision, &mut changes);
+    writer.put_head(&mut changes);
+    commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
+    let revision = stored.record_revision + 1;
+    let past = Past::read(&node.committer, run).await?;
+    tracing::info!(
+        %run_id,
+        agent = %stored.record.agent_type,
+        parent = %args.path,
+        attempt = stored.record.attempt,
+        "run resumed"
+    );
+    if stored.record.state.phase == Phase::Starting && decided.is_none() {
+        return Ok(start::enter(args, stored.record, revision, writer, past).await);
+    }
+    spawn(args, run_id, stored.record, revision, writer, past, decided).await
+}
+
+fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunState, Error> {
+    record.state.apply(event).map_err(|refused| {
+        let key = format!("record of run {:?}", record.run_id);
+        storage::Error::Corrupt { key, why: refused.to_string() }.into()
+    })
+}
+
+/// The code did not fit the journal: the run waits for the next incarnation.
+fn is_parked(record: &RunRecord) -> bool {
+    record
+        .state
+        .interrupted
+        .is_some_and(|i| i.reason == Some(InterruptReason::JournalMismatch))
+}
+
+async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
+    let key = Key::live(AgentKey::from(&args.path), run);
+    let Some(read) = args.node.committer.get(key.clone().into_bytes()).await? else {
+        return Ok(false);
+    };
+    let live: LiveRecord = codec::decode(&key, &read.value)?;
+    Ok(live.incarnation == args.node.incarnation)
+}
+
+/// Counts a lost attempt, and decides about the next one. Returns how the run ends if there is none.
+fn lose_attempt(
+    args: &AgentArgs,
+    stored: &mut Stored,
+    now_ms: u64,
+) -> Result<Option<Decided>, Error> {
+    let record = &mut stored.record;
+    if is_parked(record) {
+        // A bad deploy is healed by a good one: no attempt is counted.
+        return Ok(None);
+    }
+    let child = args.node.kinds.child(&record.agent_type)?;
+    let progressed = stored.head.position > record.attempt_began_at;
+    record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
+    if record.state.cancelling {
+        return Ok(None);
+    }
+    let policy = child.recovery();
+    match policy.next(record.futile) {
+        NextAttempt::GiveUp => {
+            record.futile = record.futile.saturating_sub(1);
+            let message = format!("{} attempts in a row made no progress", policy.attempts_max);
+            Ok(Some(Decided::Failed(Failure {
+                message,
+                kind: Some("attempts-exhausted".into()),
+                permanent: false,
+            })))
+        }
+        NextAttempt::Resume { after } => {
+            record.state = applied(record, Event::Lost { backoff: !after.is_zero() })?;
+            if record.state.phase == Phase::BackingOff {
+                record.wake_at_ms = Some(now_ms.saturating_add(millis(after)));
+            }
+            record.attempt = record.attempt.saturating_add(1);
+            record.attempt_began_at = stored.head.position;
+            Ok(None)
+        }
+    }
+}
+
+async fn back_off(args: &AgentArgs, run: RunKey, stored: Stored) -> Result<LaneEnd, Error> {
+    let mut changes = Changes::new();
+    take_over(args, run, &stored.record, stored.record_revision, &mut changes);
+    stored.writer(args, run).put_head(&mut changes);
+    let due_ms = stored.record.wake_at_ms.unwrap_or_default();
+    let timer = TimerRecord {
+        parent: stored.record.parent.clone(),
+        run_id: stored.record.run_id.clone(),
+    };
+    changes.put(&Key::timer(due_ms, run), &timer);
+    commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
+    args.node.timers.set(due_ms);
+    Ok(LaneEnd { holds_slot: Some(true), ..LaneEnd::UNCHANGED })
+}

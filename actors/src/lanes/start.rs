@@ -1,0 +1,261 @@
+//! Dispatch: one commit, and only then anything else.
+
+use std::sync::Arc;
+
+use ghostlight_protocol::run::{Event, Phase};
+use ghostlight_protocol::{AgentKey, RunKey, RunState};
+use ghostlight_storage as storage;
+use storage::payload::{INLINE_BYTES_MAX, RECORD_INLINE_BYTES_MAX};
+use storage::records::{
+    Extensions, Head, LiveRecord, LogEntry, QueuedRecord, RegistryRecord, RunRecord,
+};
+use storage::{Changes, Expect, Key};
+
+use super::{LaneEnd, Stored, is_cleared, outcome, spawn};
+use crate::Error;
+use crate::agent_actor::AgentArgs;
+use crate::code::caught;
+use crate::finalise::{Decided, commit_all};
+use crate::frames::FrameMaker;
+use crate::hub::Published;
+use crate::info::run_info;
+use crate::log_writer::LogWriter;
+use crate::messages::{Reply, StartRun, Started};
+use crate::past::Past;
+
+/// Records a new run and hands it to its actor, or joins the run that has the id.
+pub(super) async fn start(
+    args: &AgentArgs,
+    start: &StartRun,
+    reply: Reply<Started>,
+) -> LaneEnd {
+    let hook = args.kind.hooks.start.clone();
+    let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
+    let (record, writer) = match record(args, start, phase, None).await {
+        Ok(Recorded::New(record, writer)) => (record, writer),
+        Ok(Recorded::Taken) => {
+            start_existing(args, start, reply).await;
+            return LaneEnd::FREE;
+        }
+        Err(error) => {
+            let _ = reply.send(Err(error));
+            return LaneEnd::FREE;
+        }
+    };
+    let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
+    enter(args, record, 1, writer, Past::default()).await
+}
+
+/// Calls the start hook, shows frame 0, and hands a run that was just recorded to its actor.
+pub(super) async fn enter(
+    args: &AgentArgs,
+    record: RunRecord,
+    record_revision: u64,
+    writer: LogWriter,
+    past: Past,
+) -> LaneEnd {
+    let run = writer.run();
+    let mut decided = None;
+    if record.state.phase == Phase::Starting
+        && let Err(failure) = start_hook(args, &record).await
+    {
+        decided = Some(Decided::Failed(failure));
+    }
+    if args.node.hub.is_tailed(run)
+        && let Some(frame) = FrameMaker::new(&record).frame(0, &LogEntry::Started)
+    {
+        args.node.hub.publish(run, Published::Frame(Arc::new(frame)));
+    }
+    let Ok(run_id) = ghostlight_protocol::RunId::new(&record.run_id) else {
+        return LaneEnd::UNCHANGED;
+    };
+    match spawn(args, &run_id, record, record_revision, writer, past, decided).await {
+        Ok(end) => end,
+        Err(error) => {
+            // The run is recorded: the next life of the agent finds it.
+            tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
+            LaneEnd { holds_slot: Some(true), ..LaneEnd::UNCHANGED }
+        }
+    }
+}
+
+/// Runs the start hook; an error or a panic is how the run fails.
+async fn start_hook(
+    args: &AgentArgs,
+    record: &RunRecord,
+) -> Result<(), ghostlight_protocol::Failure> {
+    let Some(hook) = &args.kind.hooks.start else { return Ok(()) };
+    let info = run_info(record).map_err(|error| crate::RunError::from(error).failure)?;
+    let cx = crate::AgentContext::new(Arc::clone(&args.node), args.path.clone());
+    let mut body = hook(cx, info);
+    let result = std::future::poll_fn(|cx| match caught(|| body.as_mut().poll(cx)) {
+        Ok(std::task::Poll::Ready(result)) => std::task::Poll::Ready(result),
+        Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+        Err(panic) => std::task::Poll::Ready(Err(crate::RunError::new(panic).kind("panic"))),
+    })
+    .await;
+    result.map_err(|error| {
+        let mut failure = error.failure;
+        failure.message = format!("start hook: {}", failure.message);
+        failure
+    })
+}
+
+/// Refuses, or queues, a run beyond the cap; joins the run that has the id.
+pub(super) async fn start_at_cap(
+    args: &AgentArgs,
+    start: &StartRun,
+    reply: Reply<Started>,
+    cap: usize,
+    number: Option<u64>,
+) -> LaneEnd {
+    let joined = LaneEnd { queued: -isize::from(number.is_some()), ..LaneEnd::UNCHANGED };
+    let Some(number) = number else {
+        match known(args, start).await {
+            Ok(true) => start_existing(args, start, reply).await,
+            Ok(false) => _ = reply.send(Err(Error::CapExceeded { limit: cap })),
+            Err(error) => _ = reply.send(Err(error)),
+        }
+        return joined;
+    };
+    match record(args, start, Phase::Queued, Some(number)).await {
+        Ok(Recorded::New(..)) => {
+            let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
+            LaneEnd::UNCHANGED
+        }
+        Ok(Recorded::Taken) => {
+            start_existing(args, start, reply).await;
+            joined
+        }
+        Err(error) => {
+            let _ = reply.send(Err(error));
+            joined
+        }
+    }
+}
+
+async fn known(args: &AgentArgs, start: &StartRun) -> Result<bool, Error> {
+    let run = RunKey::new(&args.path, &start.run_id);
+    Ok(Stored::read_key(&args.node.committer, run).await?.is_some()
+        || is_cleared(&args.node.committer, run).await?)
+}
+
+enum Recorded {
+    New(RunRecord, LogWriter),
+    /// The id is in use, or was.
+    Taken,
+}
+
+/// Makes the one commit of a dispatch.
+async fn record(
+    args: &AgentArgs,
+    start: &StartRun,
+    phase: Phase,
+    queue_number: Option<u64>,
+) -> Result<Recorded, Error> {
+    let node = &args.node;
+    let (agent, run) = (AgentKey::from(&args.path), RunKey::new(&args.path, &start.run_id));
+    let now_ms = node.clock.now_ms();
+    let (mut changes, mut parts) = (Changes::new(), Vec::new());
+    // The incarnation makes the numbers of orphaned payloads of an earlier try of this id others.
+    let head = Head { epoch: node.incarnation, ..Head::default() };
+    let mut writer = LogWriter::new(run, node.incarnation, head, 0);
+    debug_assert!(RECORD_INLINE_BYTES_MAX <= INLINE_BYTES_MAX);
+    let input = writer.store(
+        start.input.as_ref().clone(),
+        RECORD_INLINE_BYTES_MAX,
+        &mut changes,
+        &mut parts,
+    );
+    let parent = args.path.as_str().to_owned();
+    let run_id = start.run_id.as_str().to_owned();
+    let agent_type = start.agent_type.to_owned();
+    let record = RunRecord {
+        run_id: run_id.clone(),
+        parent: parent.clone(),
+        agent_type: agent_type.clone(),
+        input,
+        input_digest: start.input_digest,
+        input_preview: start.input_preview.clone(),
+        display: start.display.clone(),
+        display_order: start.display_order,
+        parent_tool_call_id: start.parent_tool_call_id.clone(),
+        detached: start.detached,
+        started_at_ms: now_ms,
+        completed_at_ms: None,
+        state: RunState::new(phase),
+        attempt: 1,
+        futile: 0,
+        // Frame 0 is no progress.
+        attempt_began_at: 1,
+        cancel: None,
+        wake_at_ms: None,
+        queue_number,
+        end: None,
+        interrupted_error: None,
+        ext: Extensions::new(),
+    };
+    changes.expect(&Key::record(run), Expect::Absent);
+    changes.expect(&Key::tombstone(run), Expect::Absent);
+    changes.put(&Key::record(run), &record);
+    let registry = RegistryRecord { parent: parent.clone(), run_id: run_id.clone() };
+    changes.put(&Key::registry(agent, now_ms, run), &registry);
+    match queue_number {
+        Some(number) => {
+            let queued = QueuedRecord { parent, run_id, agent_type };
+            changes.put(&Key::queue(agent, number, run), &queued);
+        }
+        None => {
+            let incarnation = node.incarnation;
+            let live = LiveRecord { parent, run_id, agent_type, waiting: false, incarnation };
+            changes.put(&Key::live(agent, run), &live);
+        }
+    }
+    writer.append(&mut [LogEntry::Started], now_ms, &mut changes, &mut parts);
+    match commit_all(&node.committer, parts, changes.into_batch()).await {
+        Ok(()) => {
+            tracing::info!(
+                run_id = %record.run_id,
+                agent = %record.agent_type,
+                parent = %args.path,
+                attempt = 1,
+                "run dispatched"
+            );
+            Ok(Recorded::New(record, writer))
+        }
+        Err(storage::Error::Conflict { .. }) => Ok(Recorded::Taken),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Joins the run that has the id, if it is the same run.
+pub(crate) async fn start_existing(args: &AgentArgs, start: &StartRun, reply: Reply<Started>) {
+    let _ = reply.send(join(args, start).await);
+}
+
+async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
+    let run = RunKey::new(&args.path, &start.run_id);
+    let committer = &args.node.committer;
+    let run_id = || start.run_id.to_string();
+    let Some(stored) = Stored::read_key(committer, run).await? else {
+        return Err(Error::Cleared(run_id()));
+    };
+    let record = stored.record;
+    if record.agent_type != start.agent_type {
+        let asked = start.agent_type.to_owned();
+        return Err(Error::WrongType { run_id: run_id(), actual: record.agent_type, asked });
+    }
+    if record.input_digest != start.input_digest {
+        return Err(Error::DifferentInput { run_id: run_id() });
+    }
+    if record.detached != start.detached {
+        let was = if record.detached { "detached" } else { "awaited" };
+        return Err(Error::DifferentMode { run_id: run_id(), was });
+    }
+    let ended = outcome(committer, run, &record).await?;
+    // An interrupted run that is executed again may still end well: wait for it.
+    let executed = args.node.live.get(run).is_some();
+    let outcome = ended.filter(|_| record.state.status().is_hard() || !executed);
+    let _ = Event::Started;
+    Ok(Started { already_existed: true, outcome })
+}

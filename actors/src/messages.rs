@@ -1,0 +1,122 @@
+//! What the actors say to one another.
+
+use std::sync::Arc;
+
+use ghostlight_protocol::RunId;
+use ghostlight_protocol::journal::Mismatch;
+use ghostlight_storage as storage;
+use tokio::sync::oneshot;
+
+use crate::error::RunError;
+use crate::info::{Inspection, RawOutcome};
+use crate::lanes::LaneEnd;
+use crate::registry::Returned;
+use crate::turns::TurnEnd;
+use crate::Error;
+
+/// An answer that is due; dropping it tells the asker to ask again.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// Everything that a new run is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct StartRun {
+    pub(crate) run_id: RunId,
+    pub(crate) agent_type: &'static str,
+    pub(crate) input: Arc<Vec<u8>>,
+    pub(crate) input_digest: [u8; 16],
+    pub(crate) input_preview: Option<Vec<u8>>,
+    pub(crate) display: Option<Vec<u8>>,
+    pub(crate) display_order: i64,
+    pub(crate) parent_tool_call_id: Option<String>,
+    pub(crate) detached: bool,
+}
+
+/// What a dispatch came to.
+#[derive(Debug, Clone)]
+pub(crate) struct Started {
+    /// Whether the id was dispatched before.
+    pub(crate) already_existed: bool,
+    /// How the run ended, if it had before.
+    pub(crate) outcome: Option<RawOutcome>,
+}
+
+/// A request about one run of an agent; the same whether the run is in memory or not.
+#[derive(Debug)]
+pub(crate) enum RunRequest {
+    Start(Box<StartRun>, Reply<Started>),
+    /// `None`: not known, or not known yet.
+    Inspect(Reply<Option<Inspection>>),
+    /// Durable once answered; unknown and ended runs are no error.
+    Cancel(String, Reply<()>),
+    /// Answered once the run may be tailed; `None` for an unknown run.
+    Tail(Reply<Option<()>>),
+    Clear(Reply<bool>),
+    /// The run's timer is due.
+    Wake,
+    /// The run is live in the store, and nobody executes it.
+    Recover,
+    /// A slot is free for the run.
+    Admit,
+}
+
+/// To an agent.
+#[derive(Debug)]
+pub(crate) enum AgentMsg {
+    Run(RunId, RunRequest),
+    /// A run's actor has ended, and its code's task before it.
+    Exited(RunId, RunExit),
+    /// A clear has waited long enough for the run's task.
+    ClearOverdue(RunId),
+    /// The operation in a run's lane is done.
+    LaneDone(RunId, LaneEnd),
+    /// A run owes the agent a finish hook.
+    Owed(RunId),
+    /// A failed delivery is tried again.
+    OwedAgain(RunId),
+    TurnDone(TurnEnd),
+    /// The queue may have a head now.
+    AdmitAgain,
+    /// Nothing has happened since this number was current.
+    Idle(u64),
+    Evict(Reply<()>),
+    /// A turn of the user's program.
+    Turn(crate::turns::AdHoc),
+}
+
+/// How a run's actor ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunExit {
+    /// The run is over for good.
+    Ended,
+    /// The run waits outside memory.
+    Waiting,
+    /// Nobody knows: look at the store.
+    Lost,
+}
+
+/// To a run's actor.
+#[derive(Debug)]
+pub(crate) enum RunMsg {
+    /// The code has queued something.
+    Queued,
+    Committed(Result<(), storage::Error>),
+    CodeEnded(CodeEnd),
+    /// The code waits for nothing but timers; the number tells whether that is still so.
+    Dormant(u64),
+    Mismatch(Mismatch),
+    ProgressDue,
+    GraceOver,
+    /// The cancels of all descendants are durable.
+    Cascaded,
+    Inspect(Reply<Option<Inspection>>),
+    Cancel(String, Reply<()>),
+    Tail(Reply<Option<()>>),
+}
+
+/// How the task of a run's code ended.
+#[derive(Debug)]
+pub(crate) enum CodeEnd {
+    Returned(Result<Returned, RunError>),
+    Panicked(String),
+    Dropped,
+}

@@ -1,0 +1,190 @@
+//! One system's parts, as its actors see them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
+use ghostlight_storage::Committer;
+use ghostlight_supervisor::Supervisor;
+use ractor::ActorRef;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agents::Agents;
+use crate::clock::Clock;
+use crate::hub::Hub;
+use crate::messages::{AgentMsg, RunMsg};
+use crate::registry::Kinds;
+use crate::timers::Timers;
+
+/// Everything that the actors of one system share. There is one a system, and no global state.
+pub(crate) struct Node {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) committer: Committer,
+    pub(crate) kinds: Kinds,
+    pub(crate) incarnation: u64,
+    pub(crate) hub: Hub,
+    pub(crate) live: LiveRuns,
+    pub(crate) agents: Agents,
+    pub(crate) timers: Timers,
+    pub(crate) purge: Notify,
+    pub(crate) runnable: Arc<Semaphore>,
+    pub(crate) supervisors: OnceLock<Supervisors>,
+    /// No new work is taken.
+    pub(crate) draining: AtomicBool,
+    seed: Mutex<fastrand::Rng>,
+    tasks: TaskTracker,
+    kill: CancellationToken,
+    /// How often the bodies of steps were executed; counted in tests alone.
+    executions: Option<Mutex<BTreeMap<(String, String), u64>>>,
+}
+
+/// Two supervisors, side by side: a parent's death never touches a child.
+pub(crate) struct Supervisors {
+    pub(crate) runs: Supervisor,
+    pub(crate) agents: Supervisor,
+}
+
+pub(crate) struct NodeParts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) committer: Committer,
+    pub(crate) kinds: Kinds,
+    pub(crate) incarnation: u64,
+    pub(crate) seed: u64,
+    pub(crate) count_executions: bool,
+}
+
+impl Node {
+    pub(crate) fn new(parts: NodeParts) -> Self {
+        let NodeParts { clock, limits, committer, kinds, incarnation, seed, count_executions } =
+            parts;
+        Self {
+            clock,
+            hub: Hub::new(limits.unread_frames_max),
+            runnable: Arc::new(Semaphore::new(
+                limits.runnable_runs_max.clamp(1, Semaphore::MAX_PERMITS),
+            )),
+            limits,
+            committer,
+            kinds,
+            incarnation,
+            live: LiveRuns::default(),
+            agents: Agents::default(),
+            timers: Timers::default(),
+            purge: Notify::new(),
+            supervisors: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            seed: Mutex::new(fastrand::Rng::with_seed(seed)),
+            tasks: TaskTracker::new(),
+            kill: CancellationToken::new(),
+            executions: count_executions.then(Mutex::default),
+        }
+    }
+
+    /// Runs a task that ends with the system: then it yields `None`.
+    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<Option<F::Output>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let kill = self.kill.clone();
+        self.tasks.spawn(async move {
+            // Biased, so that chance has no say.
+            tokio::select! {
+                biased;
+                () = kill.cancelled() => None,
+                output = future => Some(output),
+            }
+        })
+    }
+
+    /// Drops every task of the system where it stands, and waits until they are gone.
+    pub(crate) async fn kill(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.kill.cancel();
+        self.hub.close();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// A fresh run id: 12 letters and digits.
+    pub(crate) fn fresh_run_id(&self) -> String {
+        let mut seed = self.seed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::repeat_with(|| seed.alphanumeric()).take(12).collect()
+    }
+
+    /// Whether the end of a run of `parent` is owed to a finish hook.
+    pub(crate) fn owes_finish(&self, parent: &AgentPath) -> bool {
+        self.kinds.get(parent.agent_type()).is_ok_and(|kind| kind.hooks.finish.is_some())
+    }
+
+    /// Tells the parent that it owes itself a finish hook; its rows say so, too.
+    pub(crate) fn owed(self: &Arc<Self>, parent: &AgentPath, run: &RunId) {
+        self.send(parent, AgentMsg::Owed(run.clone()));
+    }
+
+    /// Sends a message to an agent, bringing it into memory if need be.
+    pub(crate) fn send(self: &Arc<Self>, agent: &AgentPath, message: AgentMsg) {
+        let (node, agent) = (Arc::clone(self), agent.clone());
+        self.spawn(async move {
+            // What cannot be delivered now is found in the store by the next start of the agent.
+            if let Ok(actor) = node.agent(&agent).await {
+                let _ = actor.cast(message);
+            }
+        });
+    }
+
+    pub(crate) fn executed(&self, run: &RunId, step: &str) {
+        if let Some(executions) = &self.executions {
+            let key = (run.as_str().to_owned(), step.to_owned());
+            let mut executions = executions.lock().unwrap_or_else(PoisonError::into_inner);
+            *executions.entry(key).or_default() += 1;
+        }
+    }
+
+    /// How often the body of each step was executed, by run id and step key.
+    pub(crate) fn executions(&self) -> BTreeMap<(String, String), u64> {
+        self.executions
+            .as_ref()
+            .map(|counts| counts.lock().unwrap_or_else(PoisonError::into_inner).clone())
+            .unwrap_or_default()
+    }
+}
+
+/// The runs whose actors are alive. The store is the authority; this is for finding them.
+#[derive(Default)]
+pub(crate) struct LiveRuns {
+    actors: Mutex<HashMap<RunKey, ActorRef<RunMsg>>>,
+}
+
+impl LiveRuns {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, ActorRef<RunMsg>>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, run: RunKey, actor: ActorRef<RunMsg>) {
+        self.lock().insert(run, actor);
+    }
+
+    pub(crate) fn remove(&self, run: RunKey) {
+        self.lock().remove(&run);
+    }
+
+    pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {
+        self.lock().get(&run).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}

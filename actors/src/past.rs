@@ -1,0 +1,126 @@
+//! Reads back what a run's code did before: the journal's log, and the signals for inspections.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ghostlight_protocol::journal::{Act, Recorded};
+use ghostlight_protocol::{Failure, RunKey};
+use ghostlight_storage as storage;
+use storage::payload::{PAGE, Payload};
+use storage::records::{LogEntry, LogRecord, Origin};
+use storage::{Committer, Key, codec};
+
+use crate::frames;
+use crate::info::{Milestone, parse_json};
+use crate::shared::CallResult;
+
+/// The signals of a run so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Signals {
+    pub(crate) progress: Option<serde_json::Value>,
+    pub(crate) milestones: Vec<Milestone>,
+}
+
+impl Signals {
+    /// Takes note of an entry whose payload is inline.
+    pub(crate) fn note(&mut self, entry: &LogEntry) {
+        let inline = |payload: &Payload| match payload {
+            Payload::Inline(bytes) => parse_json(bytes),
+            Payload::Parts { .. } => serde_json::Value::Null,
+        };
+        match entry {
+            LogEntry::Progress { body } => {
+                self.progress = inline(body).get_mut("data").map(serde_json::Value::take);
+            }
+            LogEntry::Milestone { name, sequence, at_ms, data, .. } => {
+                self.milestones.push(Milestone {
+                    name: name.clone(),
+                    sequence: *sequence,
+                    at: *at_ms,
+                    data: data.as_ref().map(inline),
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a re-entry of the code starts with.
+#[derive(Default)]
+pub(crate) struct Past {
+    pub(crate) log: Vec<Recorded<CallResult>>,
+    /// Where the last chunk of each outside stream ends.
+    pub(crate) sources: BTreeMap<String, u64>,
+    /// The run's writes of its state, in order.
+    pub(crate) states: VecDeque<(String, Option<Vec<u8>>)>,
+    pub(crate) signals: Signals,
+}
+
+impl Past {
+    /// Reads the whole log of a run, a page at a time; chunks are passed over.
+    pub(crate) async fn read(committer: &Committer, run: RunKey) -> Result<Self, storage::Error> {
+        let mut past = Self::default();
+        let mut after = None;
+        loop {
+            let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(past) };
+            after = Some(last.key.clone());
+            for entry in page {
+                let key = Key::from_bytes(entry.key);
+                let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
+                for mut entry in record.entries {
+                    if !matches!(entry, LogEntry::Chunk { .. }) {
+                        frames::load(&mut entry, committer, run).await?;
+                    }
+                    past.note(entry);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, entry: LogEntry) {
+        self.signals.note(&entry);
+        let recorded = match entry {
+            LogEntry::Chunk { origin, .. } => match origin {
+                Origin::Code => Recorded::Act(Act::Chunk),
+                Origin::Step(step) => Recorded::StepEvent(step),
+                Origin::Source { name, end } => {
+                    self.sources.insert(name, end);
+                    return;
+                }
+            },
+            LogEntry::Milestone { origin, name, .. } => match origin {
+                Origin::Code | Origin::Source { .. } => Recorded::Act(Act::Milestone(name)),
+                Origin::Step(step) => Recorded::StepEvent(step),
+            },
+            LogEntry::Completed { call, result } => {
+                Recorded::Completed(call.into(), Ok(bytes(result)))
+            }
+            LogEntry::StepFailed { step, message, kind, permanent } => Recorded::Completed(
+                ghostlight_protocol::journal::Call::Step(step),
+                Err(Failure { message, kind, permanent }),
+            ),
+            LogEntry::SleepSet { ordinal, due_ms } => Recorded::SleepSet(ordinal, due_ms),
+            LogEntry::Tried { step, tries } => Recorded::Tried(step, tries),
+            LogEntry::State { key, value } => {
+                self.states.push_back((key.clone(), value.map(bytes)));
+                Recorded::Act(Act::State(key))
+            }
+            LogEntry::Started
+            | LogEntry::Progress { .. }
+            | LogEntry::Mark { .. }
+            | LogEntry::Finished { .. }
+            | LogEntry::Failed { .. }
+            | LogEntry::Aborted { .. }
+            | LogEntry::Interrupted { .. } => return,
+        };
+        self.log.push(recorded);
+    }
+}
+
+fn bytes(payload: Payload) -> Vec<u8> {
+    match payload {
+        Payload::Inline(bytes) => bytes,
+        // Parts were loaded before.
+        Payload::Parts { .. } => Vec::new(),
+    }
+}

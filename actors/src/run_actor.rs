@@ -1,0 +1,283 @@
+//! The actor of one run: the only writer of its record and its log while it lives.
+//!
+//! It runs no user code: that is in a task of its own, so that the mailbox answers while the code
+//! works or hangs. One commit is in flight at a time; what the code queues meanwhile goes with the
+//! next one. Nothing is told to anybody before it is durable.
+
+mod commit;
+pub(crate) mod ending;
+
+use std::sync::Arc;
+
+use ghostlight_protocol::RunState;
+use ghostlight_protocol::run::Event;
+use ghostlight_storage::records::RunRecord;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use self::commit::InFlight;
+use self::ending::Ending;
+use crate::code::Code;
+use crate::finalise::Decided;
+use crate::frames::FrameMaker;
+use crate::info::{Inspection, run_info};
+use crate::log_writer::LogWriter;
+use crate::messages::{CodeEnd, Reply, RunMsg};
+use crate::past::Signals;
+use crate::registry::ErasedChild;
+use crate::shared::Shared;
+use crate::{Error, RunContext};
+
+pub(crate) struct RunActor;
+
+/// What a run's actor starts with: everything was read, and its epoch is durable.
+pub(crate) struct RunArgs {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) child: Arc<dyn ErasedChild>,
+    pub(crate) input: Vec<u8>,
+    pub(crate) record: RunRecord,
+    pub(crate) record_revision: u64,
+    pub(crate) writer: LogWriter,
+    pub(crate) signals: Signals,
+    /// Set when the run only has to be ended: its code is not entered.
+    pub(crate) decided: Option<Decided>,
+    /// A place among the runs that the system executes at once.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+pub(crate) struct RunActorState {
+    shared: Arc<Shared>,
+    record: RunRecord,
+    /// The record as the store has it: what is not durable is nobody's business.
+    stored: RunRecord,
+    record_revision: u64,
+    /// The record has changed since it was last written.
+    record_dirty: bool,
+    writer: LogWriter,
+    frames: FrameMaker,
+    signals: Signals,
+    code: Option<AbortHandle>,
+    in_flight: Option<InFlight>,
+    ending: Ending,
+    /// Why the actor stops, once it does.
+    left: &'static str,
+    /// Whoever waits for a cancel to be durable.
+    cancel_replies: Vec<Reply<()>>,
+    /// The cancels of all descendants are durable, or there was no cancel.
+    cascaded: bool,
+    progress_at: Option<Instant>,
+    progress_timer: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Actor for RunActor {
+    type Msg = RunMsg;
+    type State = RunActorState;
+    type Arguments = RunArgs;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<RunMsg>,
+        args: RunArgs,
+    ) -> Result<RunActorState, ActorProcessingErr> {
+        let RunArgs {
+            shared,
+            child,
+            input,
+            record,
+            record_revision,
+            writer,
+            signals,
+            decided,
+            permit,
+        } = args;
+        // The cell is empty: every life of a run has a `Shared` of its own.
+        let _ = shared.actor.set(myself.clone());
+        shared.node.live.insert(shared.run, myself.clone());
+        let frames = FrameMaker::new(&record);
+        let mut state = RunActorState {
+            shared,
+            stored: record.clone(),
+            record,
+            record_revision,
+            record_dirty: false,
+            writer,
+            frames,
+            signals,
+            code: None,
+            in_flight: None,
+            ending: Ending::Working,
+            left: ending::ENDED,
+            cancel_replies: Vec::new(),
+            cascaded: true,
+            progress_at: None,
+            progress_timer: false,
+            _permit: permit,
+        };
+        if state.record.state.cancelling {
+            // The crash came between the request and the end.
+            state.ending = Ending::Decided(Decided::Aborted);
+            state.cascade(&myself);
+            let _ = myself.cast(RunMsg::Queued);
+        } else if let Some(decided) = decided {
+            state.ending = Ending::Decided(decided);
+            let _ = myself.cast(RunMsg::Queued);
+        } else {
+            state.enter(&myself, child, input);
+        }
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<RunMsg>,
+        message: RunMsg,
+        state: &mut RunActorState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            RunMsg::Queued | RunMsg::ProgressDue => {
+                if matches!(message, RunMsg::ProgressDue) {
+                    state.progress_timer = false;
+                }
+                state.pump(&myself);
+            }
+            RunMsg::Committed(result) => state.committed(&myself, result),
+            RunMsg::CodeEnded(end) => state.code_ended(&myself, end),
+            RunMsg::Dormant(activity) => state.dormant(&myself, activity),
+            RunMsg::Mismatch(mismatch) => state.mismatch(&myself, mismatch),
+            RunMsg::GraceOver => state.abort_code(),
+            RunMsg::Cascaded => {
+                state.cascaded = true;
+                state.pump(&myself);
+            }
+            RunMsg::Inspect(reply) => {
+                let _ = reply.send(state.inspection().map(Some));
+            }
+            RunMsg::Cancel(reason, reply) => state.cancel(&myself, reason, reply),
+            RunMsg::Tail(reply) => {
+                let _ = reply.send(Ok(Some(())));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RunActorState {
+    /// Enters the code.
+    fn enter(&mut self, myself: &ActorRef<RunMsg>, child: Arc<dyn ErasedChild>, input: Vec<u8>) {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::info_span!(
+            "run",
+            run_id = %shared.run_id,
+            agent = %shared.path,
+            attempt = shared.attempt
+        );
+        let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
+        let code = Code::new(body, Arc::clone(&shared));
+        let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
+        self.code = Some(task.abort_handle());
+        let myself = myself.clone();
+        // The code has ended when its task has, and every blocking call it has made.
+        self.shared.node.spawn(async move {
+            let end = match task.await {
+                Ok(Some(end)) => end,
+                Ok(None) | Err(_) => CodeEnd::Dropped,
+            };
+            shared.blocking.close();
+            shared.blocking.wait().await;
+            let _ = myself.cast(RunMsg::CodeEnded(end));
+        });
+    }
+
+    fn abort_code(&mut self) {
+        if let Some(code) = &self.code {
+            code.abort();
+        }
+    }
+
+    fn apply(&mut self, event: Event) -> bool {
+        match self.record.state.apply(event) {
+            Ok(next) => {
+                self.record.state = next;
+                self.record_dirty = true;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {
+        if self.ending.is_decided() && !self.record.state.cancelling {
+            // The end is on its way to the disk: it came first.
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        if matches!(self.ending, Ending::Leaving(_)) {
+            // Dropped unanswered: the parent decides again once this actor is gone.
+            return;
+        }
+        self.cancel_replies.push(reply);
+        if self.record.state.cancelling {
+            if self.in_flight.is_none() {
+                self.answer_cancels();
+            }
+            return;
+        }
+        if self.apply(Event::CancelRequested) {
+            self.record.cancel = Some(crate::text::cut(&reason, crate::text::REASON_BYTES_MAX));
+        }
+        self.cascaded = false;
+        self.pump(myself);
+    }
+
+    fn answer_cancels(&mut self) {
+        for reply in self.cancel_replies.drain(..) {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// The request is durable: tells the code and its descendants, and starts the grace time.
+    fn cancel_is_durable(&mut self, myself: &ActorRef<RunMsg>) {
+        self.answer_cancels();
+        if self.shared.token.is_cancelled() {
+            return;
+        }
+        self.shared.token.cancel();
+        let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
+        self.shared.node.spawn(async move {
+            tokio::time::sleep(node.limits.cancel_grace).await;
+            let _ = actor.cast(RunMsg::GraceOver);
+        });
+        self.cascade(myself);
+    }
+
+    /// Cancels the live runs that this run has dispatched and awaits.
+    fn cascade(&mut self, myself: &ActorRef<RunMsg>) {
+        self.cascaded = false;
+        let (shared, actor) = (Arc::clone(&self.shared), myself.clone());
+        let reason = self.record.cancel.clone().unwrap_or_default();
+        self.shared.node.spawn(async move {
+            if let Err(error) = crate::cascade::cancel_children(&shared, &reason).await {
+                tracing::warn!(agent = %shared.path, %error, "a cancel did not reach all descendants");
+            }
+            let _ = actor.cast(RunMsg::Cascaded);
+        });
+    }
+
+    fn inspection(&self) -> Result<Inspection, Error> {
+        Ok(Inspection {
+            run: run_info(&self.stored)?,
+            output: None,
+            progress: self.signals.progress.clone(),
+            milestones: self.signals.milestones.clone(),
+            queue_position: None,
+            next_sequence: self.writer.head.next_number,
+        })
+    }
+
+    fn state(&self) -> RunState {
+        self.record.state
+    }
+}

@@ -1,0 +1,209 @@
+//! One commit after another: what the code has queued, and what the run itself has to record.
+
+use ghostlight_protocol::Phase;
+use ghostlight_protocol::frame::progress_body;
+use ghostlight_protocol::journal::Call;
+use ghostlight_protocol::run::Event;
+use ghostlight_protocol::{AgentKey, Failure};
+use ghostlight_storage as storage;
+use ractor::ActorRef;
+use storage::payload::Payload;
+use storage::records::{LiveRecord, LogEntry, TimerRecord};
+use storage::{Batch, Changes, Expect, Key};
+use tokio::time::Instant;
+
+use super::RunActorState;
+use super::ending::{Ending, Leaving};
+use crate::finalise::{Commit, commit_all};
+use crate::hub::Published;
+use crate::log_writer::COMMIT_BYTES_MAX;
+use crate::messages::RunMsg;
+use crate::shared::CallResult;
+
+/// What is on its way to the disk.
+pub(crate) struct InFlight {
+    entries: Vec<LogEntry>,
+    first_number: u64,
+    /// The number of the last queued entry in it.
+    queued: u64,
+    queued_bytes: usize,
+    record_written: bool,
+    ends: bool,
+}
+
+impl RunActorState {
+    /// Begins the next commit, if there is anything to record and none is in flight.
+    pub(crate) fn pump(&mut self, myself: &ActorRef<RunMsg>) {
+        if self.in_flight.is_some() || self.ending.is_over() {
+            return;
+        }
+        let (entries, queued) = self.shared.take(COMMIT_BYTES_MAX);
+        let queued_bytes = entries.iter().map(LogEntry::bytes).sum();
+        let drained = self.shared.is_drained();
+        let mut commit = Commit::new(self.shared.node.clock.now_ms());
+        commit.entries = entries;
+        commit.entries.extend(self.take_progress(myself, drained));
+        let mut ends = false;
+        // The end comes after everything that the code has queued, and after the cancels of all
+        // descendants, so that a recovery finishes a cascade.
+        if drained && self.cascaded {
+            ends = self.add_ending(&mut commit);
+        }
+        if commit.entries.is_empty() && !self.record_dirty && !ends {
+            return;
+        }
+        if self.state().phase == Phase::Starting {
+            self.apply(Event::Started);
+        }
+        let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
+        let first_number = self.writer.append(&mut entries, now_ms, &mut changes, &mut parts);
+        let record_written = std::mem::take(&mut self.record_dirty);
+        if record_written {
+            let key = Key::record(self.shared.run);
+            changes.expect(&key, Expect::At(self.record_revision));
+            changes.put(&key, &self.record);
+            self.record_revision += 1;
+        }
+        self.in_flight = Some(InFlight {
+            entries,
+            first_number,
+            queued,
+            queued_bytes,
+            record_written,
+            ends,
+        });
+        self.send(myself, parts, changes.into_batch());
+    }
+
+    fn send(&self, myself: &ActorRef<RunMsg>, parts: Vec<Batch>, batch: Batch) {
+        let (committer, actor) = (self.shared.node.committer.clone(), myself.clone());
+        self.shared.node.spawn(async move {
+            let result = commit_all(&committer, parts, batch).await;
+            let _ = actor.cast(RunMsg::Committed(result));
+        });
+    }
+
+    /// The newest progress report, if the time between two has passed.
+    fn take_progress(&mut self, myself: &ActorRef<RunMsg>, drained: bool) -> Option<LogEntry> {
+        let mut inner = self.shared.lock();
+        let progress = inner.progress.as_ref()?;
+        let complete = progress.data.fraction.is_some_and(|fraction| fraction >= 1.0);
+        let interval = self.shared.node.limits.progress_interval;
+        let wait = self.progress_at.map_or(interval, |at| at.elapsed());
+        let last = drained && self.ending.is_decided();
+        if wait < interval && !complete && !last {
+            if !std::mem::replace(&mut self.progress_timer, true) {
+                let actor = myself.clone();
+                self.shared.node.spawn(async move {
+                    tokio::time::sleep(interval - wait).await;
+                    let _ = actor.cast(RunMsg::ProgressDue);
+                });
+            }
+            return None;
+        }
+        let mut data = inner.progress.take()?.data;
+        self.progress_at = Some(Instant::now());
+        data.at_ms = Some(self.shared.node.clock.now_ms());
+        Some(LogEntry::Progress { body: Payload::Inline(progress_body(&data).into_bytes()) })
+    }
+
+    pub(crate) fn committed(
+        &mut self,
+        myself: &ActorRef<RunMsg>,
+        result: Result<(), storage::Error>,
+    ) {
+        let Some(done) = self.in_flight.take() else { return };
+        if let Err(error) = result {
+            return self.lost(myself, &error);
+        }
+        self.publish(&done);
+        let completed = done.entries.into_iter().filter_map(completion).collect();
+        self.shared.durable(done.queued, done.queued_bytes, completed);
+        if done.record_written {
+            self.stored = self.record.clone();
+            if self.stored.state.cancelling {
+                self.cancel_is_durable(myself);
+            }
+        }
+        if done.ends {
+            self.ended(myself);
+        } else {
+            self.pump(myself);
+        }
+    }
+
+    fn publish(&mut self, done: &InFlight) {
+        let tailed = self.shared.node.hub.is_tailed(self.shared.run);
+        let frames = done.entries.iter().filter(|entry| entry.is_frame());
+        for (number, entry) in (done.first_number..).zip(frames) {
+            self.signals.note(entry);
+            if tailed && let Some(frame) = self.frames.frame(number, entry) {
+                let published = Published::Frame(std::sync::Arc::new(frame));
+                self.shared.node.hub.publish(self.shared.run, published);
+            }
+        }
+    }
+
+    /// Somebody else owns the run now, or the store has failed: this life is over, and nothing
+    /// that was in flight is told to anybody.
+    fn lost(&mut self, myself: &ActorRef<RunMsg>, error: &storage::Error) {
+        tracing::warn!(
+            run_id = %self.shared.run_id,
+            agent = %self.shared.path,
+            %error,
+            "the run's actor stops: its commit was refused"
+        );
+        self.ending = Ending::Lost;
+        self.cancel_replies.clear();
+        self.abort_code();
+        if self.code.is_none() {
+            myself.stop(None);
+        }
+    }
+
+    /// Puts the run to sleep until its first timer: one commit.
+    pub(crate) fn add_leaving(&mut self, leaving: &Leaving, changes: &mut Changes) -> bool {
+        match leaving {
+            Leaving::Suspended { due_ms } => {
+                if !self.apply(Event::Suspended) {
+                    return false;
+                }
+                self.record.wake_at_ms = Some(*due_ms);
+                let timer = TimerRecord {
+                    parent: self.record.parent.clone(),
+                    run_id: self.record.run_id.clone(),
+                };
+                changes.put(&Key::timer(*due_ms, self.shared.run), &timer);
+                changes.put(&self.live_key(), &self.live_record(true));
+                true
+            }
+            Leaving::Parked { .. } => true,
+        }
+    }
+
+    pub(crate) fn live_key(&self) -> Key {
+        Key::live(AgentKey::from(&self.shared.parent), self.shared.run)
+    }
+
+    pub(crate) fn live_record(&self, waiting: bool) -> LiveRecord {
+        LiveRecord {
+            parent: self.record.parent.clone(),
+            run_id: self.record.run_id.clone(),
+            agent_type: self.record.agent_type.clone(),
+            waiting,
+            incarnation: self.shared.node.incarnation,
+        }
+    }
+}
+
+fn completion(entry: LogEntry) -> Option<(Call, CallResult)> {
+    match entry {
+        LogEntry::Completed { call, result: Payload::Inline(bytes) } => {
+            Some((call.into(), Ok(bytes)))
+        }
+        LogEntry::StepFailed { step, message, kind, permanent } => {
+            Some((Call::Step(step), Err(Failure { message, kind, permanent })))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,240 @@
+//! How a run ends, or leaves memory. One path for every end.
+
+use ghostlight_protocol::journal::Mismatch;
+use ghostlight_protocol::run::Event;
+use ghostlight_protocol::{Failure, InterruptReason, Interruption, NotCompleted, Outcome, limits};
+use ghostlight_storage::records::LogEntry;
+use ractor::ActorRef;
+
+use super::RunActorState;
+use crate::RunError;
+use crate::finalise::{Commit, Decided, add_end, tell_ended};
+use crate::info::RawOutcome;
+use crate::messages::{CodeEnd, RunMsg};
+use crate::registry::Returned;
+use crate::text;
+
+/// Where the run stands on its way out.
+pub(crate) enum Ending {
+    /// The code works.
+    Working,
+    /// The run's end is decided; its commit comes when all before it is queued.
+    Decided(Decided),
+    /// The code is being dropped, since the run leaves memory.
+    Leaving(Leaving),
+    /// The commit of the end, or of leaving, is in flight.
+    Committing(RawEnd),
+    /// The end is durable. The actor stays until the code's task has really ended.
+    Ended,
+    /// Another owner has taken over, or the store has failed.
+    Lost,
+}
+
+pub(crate) enum Leaving {
+    Suspended { due_ms: u64 },
+    Parked { mismatch: Mismatch },
+}
+
+pub(crate) enum RawEnd {
+    /// Over for good.
+    Hard(RawOutcome),
+    /// The parent is told, and the next incarnation tries again.
+    Interrupted(RawOutcome),
+    /// Sleeps until this time.
+    Suspended { due_ms: u64 },
+}
+
+/// The stop reason of an actor whose run is over for good.
+pub(crate) const ENDED: &str = "ended";
+/// The stop reason of an actor whose run waits outside memory.
+pub(crate) const WAITING: &str = "waiting";
+
+impl Ending {
+    pub(crate) fn aborted() -> Self {
+        Self::Decided(Decided::Aborted)
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(self, Self::Decided(_) | Self::Committing(_) | Self::Ended)
+    }
+
+    /// Nothing is committed any more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Committing(_) | Self::Ended | Self::Lost)
+    }
+}
+
+impl RunActorState {
+    pub(crate) fn code_ended(&mut self, myself: &ActorRef<RunMsg>, end: CodeEnd) {
+        self.code = None;
+        match &self.ending {
+            Ending::Ended => return myself.stop(Some(self.left.into())),
+            Ending::Lost => return myself.stop(None),
+            Ending::Committing(_) => return,
+            Ending::Leaving(_) | Ending::Decided(_) => return self.pump(myself),
+            Ending::Working => {}
+        }
+        let decided = match end {
+            // A cancel that was requested before the code returned decides the end.
+            _ if self.state().cancelling => Decided::Aborted,
+            CodeEnd::Returned(result) => match self.shared.lock().journal.finish() {
+                Ok(()) => self.judge(result),
+                Err(mismatch) => {
+                    self.ending = Ending::Leaving(Leaving::Parked { mismatch });
+                    return self.pump(myself);
+                }
+            },
+            CodeEnd::Panicked(message) => Decided::Failed(Failure {
+                message,
+                kind: Some("panic".into()),
+                permanent: false,
+            }),
+            // Nobody drops the code but a cancel, a suspension, a mismatch, and the whole system.
+            CodeEnd::Dropped => {
+                self.ending = Ending::Lost;
+                return myself.stop(None);
+            }
+        };
+        self.ending = Ending::Decided(decided);
+        self.pump(myself);
+    }
+
+    fn judge(&self, result: Result<Returned, RunError>) -> Decided {
+        let returned = match result {
+            Ok(returned) => returned,
+            Err(error) => return Decided::Failed(error.failure),
+        };
+        let limit = self.shared.node.limits.output_bytes_max;
+        match limits::check("the run's output", returned.output.len(), limit) {
+            Ok(()) => Decided::Completed(returned),
+            Err(error) => Decided::Failed(
+                RunError::from(error).kind("too-large").permanent().failure,
+            ),
+        }
+    }
+
+    /// The code waits for timers alone: leave memory if the first is far enough away.
+    pub(crate) fn dormant(&mut self, myself: &ActorRef<RunMsg>, activity: u64) {
+        if !matches!(self.ending, Ending::Working)
+            || self.in_flight.is_some()
+            || self.record_dirty
+            || self.state().cancelling
+        {
+            return;
+        }
+        let Some(due_ms) = self.shared.first_due() else { return };
+        let wait_ms = due_ms.saturating_sub(self.shared.node.clock.now_ms());
+        if wait_ms <= crate::clock::millis(self.shared.node.limits.suspend_after) {
+            return;
+        }
+        let Some(due_ms) = self.shared.freeze(activity) else { return };
+        self.leave(myself, Leaving::Suspended { due_ms });
+    }
+
+    /// The code asks for something else than the log has: the run waits for better code.
+    pub(crate) fn mismatch(&mut self, myself: &ActorRef<RunMsg>, mismatch: Mismatch) {
+        if matches!(self.ending, Ending::Working) && !self.state().cancelling {
+            self.leave(myself, Leaving::Parked { mismatch });
+        }
+    }
+
+    fn leave(&mut self, myself: &ActorRef<RunMsg>, leaving: Leaving) {
+        self.ending = Ending::Leaving(leaving);
+        // The commit follows when the code's task has ended: two lives never overlap.
+        match self.code {
+            Some(_) => self.abort_code(),
+            None => self.pump(myself),
+        }
+    }
+
+    /// Adds the commit of the end, or of leaving, if it is time for it.
+    pub(crate) fn add_ending(&mut self, commit: &mut Commit) -> bool {
+        match std::mem::replace(&mut self.ending, Ending::Working) {
+            Ending::Decided(decided) => {
+                let outcome = add_end(
+                    &self.shared.node,
+                    &self.shared.parent,
+                    decided,
+                    &mut self.record,
+                    &mut self.writer,
+                    commit,
+                );
+                self.record_dirty = true;
+                self.ending = Ending::Committing(RawEnd::Hard(outcome));
+                true
+            }
+            Ending::Leaving(leaving) if self.code.is_none() => {
+                if !self.add_leaving(&leaving, &mut commit.changes) {
+                    self.ending = Ending::Lost;
+                    return false;
+                }
+                self.ending = Ending::Committing(match leaving {
+                    Leaving::Suspended { due_ms } => RawEnd::Suspended { due_ms },
+                    Leaving::Parked { mismatch } => {
+                        RawEnd::Interrupted(self.add_interruption(&mismatch, &mut commit.entries))
+                    }
+                });
+                true
+            }
+            other => {
+                self.ending = other;
+                false
+            }
+        }
+    }
+
+    fn add_interruption(
+        &mut self,
+        mismatch: &Mismatch,
+        entries: &mut Vec<LogEntry>,
+    ) -> RawOutcome {
+        let reason = Some(InterruptReason::JournalMismatch);
+        let interruption = Interruption { reason, child_still_running: Some(false) };
+        let error = format!("{}: {mismatch}", self.shared.path);
+        let error = text::cut(&error, text::REASON_BYTES_MAX);
+        self.apply(Event::Interrupted(interruption));
+        self.record.interrupted_error = Some(error.clone());
+        entries.push(LogEntry::Interrupted { interruption, error: error.clone() });
+        Outcome::NotCompleted(NotCompleted::Interrupted {
+            error,
+            reason,
+            child_still_running: Some(false),
+        })
+    }
+
+    /// The end, or leaving, is durable.
+    pub(crate) fn ended(&mut self, myself: &ActorRef<RunMsg>) {
+        let Ending::Committing(end) = std::mem::replace(&mut self.ending, Ending::Ended) else {
+            return;
+        };
+        let node = &self.shared.node.clone();
+        match end {
+            RawEnd::Hard(outcome) => {
+                self.left = ENDED;
+                tell_ended(node, &self.shared.parent, &self.record, &outcome);
+            }
+            RawEnd::Interrupted(outcome) => {
+                self.left = WAITING;
+                tracing::warn!(
+                    run_id = %self.shared.run_id,
+                    agent = %self.shared.path,
+                    "run parked: its code does not fit its journal"
+                );
+                node.hub.ended(self.shared.run, &outcome);
+            }
+            RawEnd::Suspended { due_ms } => {
+                self.left = WAITING;
+                tracing::debug!(run_id = %self.shared.run_id, agent = %self.shared.path, "run suspended");
+                node.timers.set(due_ms);
+            }
+        }
+        self.answer_cancels();
+        if self.code.is_none() {
+            myself.stop(Some(self.left.into()));
+        } else {
+            // Its end is recorded; what it still does is for nobody.
+            self.abort_code();
+        }
+    }
+}
+

@@ -1,0 +1,371 @@
+//! What a run's code and its actor share: the journal, and the queue of what is to be recorded.
+//!
+//! The code runs in a task of its own and never waits for the mailbox. It queues what it has to
+//! say here; the actor drains the queue into one commit at a time, and reports back what is durable.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
+use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
+use ghostlight_storage::payload::Payload;
+use ghostlight_storage::records::LogEntry;
+use ractor::ActorRef;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::node::Node;
+use crate::info::Progress;
+use crate::past::Past;
+use crate::messages::RunMsg;
+
+/// What a call completed with: the JSON of its result, or the step's error.
+pub(crate) type CallResult = Result<Vec<u8>, Failure>;
+
+/// The part under the lock.
+pub(crate) struct Inner {
+    pub(crate) journal: Journal<CallResult>,
+    pub(crate) queue: VecDeque<LogEntry>,
+    queued_bytes: usize,
+    /// How many entries were ever queued, and how many of them are durable.
+    queued: u64,
+    durable: u64,
+    durable_wakers: BTreeMap<u64, Vec<Waker>>,
+    room_wakers: Vec<Waker>,
+    call_wakers: BTreeMap<Call, Waker>,
+    /// The step whose body is being polled.
+    pub(crate) current_step: Option<String>,
+    /// How many waits for other runs are open.
+    pub(crate) waits: usize,
+    /// When the sleeps that the code waits for are due, by number.
+    pub(crate) sleeps: BTreeMap<u64, u64>,
+    pub(crate) progress: Option<Progress>,
+    /// The steps whose current try has emitted events.
+    pub(crate) emitting: BTreeSet<String>,
+    pub(crate) state: BTreeMap<String, Vec<u8>>,
+    /// The recorded writes of the state that this entry has not repeated yet.
+    pub(crate) past_states: VecDeque<(String, Option<Vec<u8>>)>,
+    pub(crate) sources: BTreeMap<String, u64>,
+    /// The actor was told that there is something to do.
+    told: bool,
+    /// Counts everything that the code does; an unchanged number means that it did nothing.
+    activity: u64,
+    /// The run leaves memory: nothing that the code asks for happens any more.
+    frozen: bool,
+}
+
+/// One life of a run's code, seen from both sides.
+pub(crate) struct Shared {
+    pub(crate) node: Arc<Node>,
+    pub(crate) parent: AgentPath,
+    pub(crate) path: AgentPath,
+    pub(crate) run_id: RunId,
+    pub(crate) run: RunKey,
+    pub(crate) attempt: u32,
+    pub(crate) token: CancellationToken,
+    pub(crate) blocking: TaskTracker,
+    pub(crate) actor: OnceLock<ActorRef<RunMsg>>,
+    inner: Mutex<Inner>,
+}
+
+impl Shared {
+    #[allow(clippy::too_many_arguments, reason = "a constructor of plain parts")]
+    pub(crate) fn new(
+        node: Arc<Node>,
+        parent: AgentPath,
+        path: AgentPath,
+        run_id: RunId,
+        attempt: u32,
+        past: Past,
+    ) -> Self {
+        let run = RunKey::new(&parent, &run_id);
+        let inner = Inner {
+            journal: Journal::new(past.log),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued: 0,
+            durable: 0,
+            durable_wakers: BTreeMap::new(),
+            room_wakers: Vec::new(),
+            call_wakers: BTreeMap::new(),
+            current_step: None,
+            waits: 0,
+            sleeps: BTreeMap::new(),
+            progress: None,
+            emitting: BTreeSet::new(),
+            state: BTreeMap::new(),
+            past_states: past.states,
+            sources: past.sources,
+            told: false,
+            activity: 0,
+            frozen: false,
+        };
+        Self {
+            node,
+            parent,
+            path,
+            run_id,
+            run,
+            attempt,
+            token: CancellationToken::new(),
+            blocking: TaskTracker::new(),
+            actor: OnceLock::new(),
+            inner: Mutex::new(inner),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // User code never runs under this lock, so that only a bug of ours could poison it.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, message: RunMsg) {
+        if let Some(actor) = self.actor.get() {
+            // A dead actor means that this life is over; the task is about to be dropped.
+            let _ = actor.cast(message);
+        }
+    }
+
+    /// Queues an entry, and returns its number for [`Shared::poll_durable`].
+    pub(crate) fn push(&self, inner: &mut Inner, entry: LogEntry) -> u64 {
+        inner.activity += 1;
+        if inner.frozen {
+            // Never durable: whoever waits for it is about to be dropped.
+            return u64::MAX;
+        }
+        inner.queued_bytes += entry.bytes();
+        inner.queue.push_back(entry);
+        inner.queued += 1;
+        self.wake_actor(inner);
+        inner.queued
+    }
+
+    pub(crate) fn wake_actor(&self, inner: &mut Inner) {
+        if !std::mem::replace(&mut inner.told, true) {
+            self.tell(RunMsg::Queued);
+        }
+    }
+
+    /// Waits until an entry of `bytes` may be queued.
+    pub(crate) fn poll_room(&self, inner: &mut Inner, cx: &Context<'_>) -> Poll<()> {
+        if inner.queued_bytes < self.node.limits.queued_bytes_max {
+            return Poll::Ready(());
+        }
+        inner.room_wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits until everything up to an entry's number is durable.
+    pub(crate) fn poll_durable(&self, number: u64, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.lock();
+        if inner.durable >= number {
+            return Poll::Ready(());
+        }
+        let wakers = inner.durable_wakers.entry(number).or_default();
+        if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The number of the newest entry.
+    pub(crate) fn newest(&self) -> u64 {
+        self.lock().queued
+    }
+
+    /// Judges an act outside steps; a mismatch stops the code for good.
+    pub(crate) fn act(&self, inner: &mut Inner, act: &Act) -> Option<Acted> {
+        inner.activity += 1;
+        match inner.journal.act(act) {
+            Ok(acted) => Some(acted),
+            Err(mismatch) => {
+                self.mismatch(inner, mismatch);
+                None
+            }
+        }
+    }
+
+    fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {
+        inner.frozen = true;
+        self.tell(RunMsg::Mismatch(mismatch));
+    }
+
+    pub(crate) fn open(&self, call: &Call) -> Result<(), CallError> {
+        let mut inner = self.lock();
+        inner.activity += 1;
+        inner.journal.open(call)
+    }
+
+    /// Asks the journal about a call, and registers the waker where it has to wait.
+    pub(crate) fn poll_call(&self, call: &Call, cx: &Context<'_>) -> Told<CallResult> {
+        let mut inner = self.lock();
+        if inner.frozen {
+            return Told::Pending;
+        }
+        let (told, wake) = inner.journal.poll(call);
+        match &told {
+            Told::Ready(_) => {
+                inner.activity += 1;
+                inner.call_wakers.remove(call);
+            }
+            Told::Execute => inner.activity += 1,
+            Told::Pending => {}
+        }
+        if !matches!(told, Told::Ready(_)) {
+            inner.call_wakers.insert(call.clone(), cx.waker().clone());
+        }
+        let wakers = inner.take_wakers(wake);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        told
+    }
+
+    /// The future of a call was dropped.
+    pub(crate) fn close(&self, call: &Call) {
+        let mut inner = self.lock();
+        inner.activity += 1;
+        inner.call_wakers.remove(call);
+        if let Call::Sleep(ordinal) = call {
+            inner.sleeps.remove(ordinal);
+        }
+        let wake = inner.journal.close(call);
+        let wakers = inner.take_wakers(wake);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Records the completion of a call. Its future is woken once that is durable.
+    pub(crate) fn complete(&self, call: &Call, result: CallResult) {
+        let mut inner = self.lock();
+        if let Call::Sleep(ordinal) = call {
+            inner.sleeps.remove(ordinal);
+        }
+        let entry = match (call, result) {
+            (Call::Step(step), Err(failure)) => LogEntry::StepFailed {
+                step: step.clone(),
+                message: failure.message,
+                kind: failure.kind,
+                permanent: failure.permanent,
+            },
+            (call, result) => LogEntry::Completed {
+                call: call.clone().into(),
+                // Only steps fail: a wait completes with an outcome, whatever that is.
+                result: Payload::Inline(result.unwrap_or_default()),
+            },
+        };
+        self.push(&mut inner, entry);
+    }
+
+    /// Called when the code was polled to a standstill.
+    pub(crate) fn standstill(&self) {
+        let mut inner = self.lock();
+        if inner.frozen {
+            return;
+        }
+        match inner.journal.standstill() {
+            Ok(Wake::Nobody) => {}
+            Ok(wake) => {
+                let wakers = inner.take_wakers(wake);
+                drop(inner);
+                wakers.into_iter().for_each(Waker::wake);
+                return;
+            }
+            Err(mismatch) => return self.mismatch(&mut inner, mismatch),
+        }
+        if inner.is_dormant() {
+            let activity = inner.activity;
+            drop(inner);
+            self.tell(RunMsg::Dormant(activity));
+        }
+    }
+
+    /// Stops the code where it stands, if it has done nothing since `activity`, and returns when
+    /// the first of its sleeps is due.
+    pub(crate) fn freeze(&self, activity: u64) -> Option<u64> {
+        let mut inner = self.lock();
+        if inner.frozen || inner.activity != activity || !inner.is_dormant() {
+            return None;
+        }
+        let due = inner.sleeps.values().min().copied()?;
+        inner.frozen = true;
+        Some(due)
+    }
+
+    /// When the first sleep of a dormant run is due.
+    pub(crate) fn first_due(&self) -> Option<u64> {
+        self.lock().sleeps.values().min().copied()
+    }
+
+    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
+    pub(crate) fn take(&self, bytes_max: usize) -> (Vec<LogEntry>, u64) {
+        let mut inner = self.lock();
+        inner.told = false;
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some(entry) = inner.queue.front() {
+            bytes += entry.bytes();
+            if !taken.is_empty() && bytes > bytes_max {
+                break;
+            }
+            taken.extend(inner.queue.pop_front());
+        }
+        let left = inner.queue.len() as u64;
+        (taken, inner.queued - left)
+    }
+
+    /// Whether nothing is queued.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().queue.is_empty()
+    }
+
+    /// The actor reports that everything up to `number` is durable, with what completed by it.
+    pub(crate) fn durable(
+        &self,
+        number: u64,
+        bytes: usize,
+        completed: Vec<(Call, CallResult)>,
+    ) {
+        let mut inner = self.lock();
+        inner.durable = inner.durable.max(number);
+        inner.queued_bytes = inner.queued_bytes.saturating_sub(bytes);
+        let mut wakers: Vec<Waker> = std::mem::take(&mut inner.room_wakers);
+        let waiting = inner.durable_wakers.split_off(&(number + 1));
+        let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
+        wakers.extend(woken.into_values().flatten());
+        for (call, result) in completed {
+            let wake = inner.journal.complete(call, result);
+            wakers.extend(inner.take_wakers(wake));
+        }
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Inner {
+    fn take_wakers(&mut self, wake: Wake) -> Vec<Waker> {
+        match wake {
+            Wake::Nobody => Vec::new(),
+            Wake::One(call) => self.call_wakers.remove(&call).into_iter().collect(),
+            Wake::All => std::mem::take(&mut self.call_wakers).into_values().collect(),
+        }
+    }
+
+    pub(crate) fn write_state(&mut self, key: &str, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => self.state.insert(key.to_owned(), value),
+            None => self.state.remove(key),
+        };
+    }
+
+    /// Whether the code waits for sleeps, and for nothing else of its own.
+    fn is_dormant(&self) -> bool {
+        !self.sleeps.is_empty()
+            && self.queue.is_empty()
+            && self.queued == self.durable
+            && self.progress.is_none()
+            && self.waits == 0
+            && self.journal.is_caught_up()
+            && !self.journal.is_busy()
+    }
+}

@@ -1,0 +1,95 @@
+//! Durable sleeps.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ghostlight_protocol::journal::{Call, Told};
+
+use ghostlight_storage::records::LogEntry;
+
+use crate::clock::millis;
+use crate::context::nothing;
+use crate::shared::Shared;
+
+enum Stage {
+    New,
+    Asked(u64),
+    Sleeping(u64, Pin<Box<tokio::time::Sleep>>),
+    Done,
+}
+
+/// A durable sleep; see [`RunContext::sleep`](crate::RunContext::sleep).
+#[must_use = "a sleep does nothing unless it is awaited"]
+pub struct Sleep<'a> {
+    shared: &'a Arc<Shared>,
+    duration: Duration,
+    stage: Stage,
+}
+
+impl<'a> Sleep<'a> {
+    pub(crate) fn new(shared: &'a Arc<Shared>, duration: Duration) -> Self {
+        Self { shared, duration, stage: Stage::New }
+    }
+
+    /// Records when the sleep is due, unless the log says so, and begins to wait for it.
+    fn begin(&self, ordinal: u64) -> Stage {
+        let now = self.shared.node.clock.now_ms();
+        let mut inner = self.shared.lock();
+        let due = inner.journal.sleep_due(ordinal).unwrap_or_else(|| {
+            let due_ms = now.saturating_add(millis(self.duration));
+            self.shared.push(&mut inner, LogEntry::SleepSet { ordinal, due_ms });
+            due_ms
+        });
+        inner.sleeps.insert(ordinal, due);
+        let left = Duration::from_millis(due.saturating_sub(now));
+        Stage::Sleeping(ordinal, Box::pin(tokio::time::sleep(left)))
+    }
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.stage {
+                Stage::New => {
+                    let ordinal = self.shared.lock().journal.next_sleep();
+                    // A number is given out once, so that the call is always new.
+                    let _ = self.shared.open(&Call::Sleep(ordinal));
+                    self.stage = Stage::Asked(ordinal);
+                }
+                Stage::Asked(ordinal) => {
+                    let ordinal = *ordinal;
+                    match self.shared.poll_call(&Call::Sleep(ordinal), cx) {
+                        Told::Pending => return Poll::Pending,
+                        Told::Execute => self.stage = self.begin(ordinal),
+                        Told::Ready(_) => {
+                            self.stage = Stage::Done;
+                            return Poll::Ready(());
+                        }
+                    }
+                }
+                Stage::Sleeping(ordinal, sleep) => {
+                    if sleep.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    let ordinal = *ordinal;
+                    self.shared.complete(&Call::Sleep(ordinal), Ok(nothing()));
+                    self.stage = Stage::Asked(ordinal);
+                }
+                Stage::Done => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Stage::Asked(ordinal) | Stage::Sleeping(ordinal, _) = self.stage {
+            self.shared.close(&Call::Sleep(ordinal));
+        }
+    }
+}

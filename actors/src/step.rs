@@ -1,0 +1,323 @@
+//! Durable steps.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ghostlight_protocol::journal::{Call, Told};
+use ghostlight_protocol::{Retry, limits};
+use ghostlight_storage::records::LogEntry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::RunError;
+use crate::shared::Shared;
+
+/// The key of a step: a text, or a text and a number or another text.
+///
+/// A key is part of the run's durable history. A `String` is refused on purpose, since most of them
+/// are made from something that changes between two attempts; [`Key::dynamic`] is the way out.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no step key",
+    label = "use a literal, (literal, number) or (literal, &str)",
+    note = "a key computed at run time must be the same in every attempt; if it is, say so with `Key::dynamic(s)`"
+)]
+pub trait StepKey {
+    /// The key's text.
+    fn step_key(self) -> String;
+}
+
+impl StepKey for &'static str {
+    fn step_key(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl StepKey for (&'static str, u64) {
+    fn step_key(self) -> String {
+        format!("{}#{}", self.0, self.1)
+    }
+}
+
+impl StepKey for (&'static str, &str) {
+    fn step_key(self) -> String {
+        format!("{}#{}", self.0, self.1)
+    }
+}
+
+/// A step key that was computed at run time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// A key that the caller promises to be the same in every attempt.
+    pub fn dynamic(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+}
+
+impl StepKey for Key {
+    fn step_key(self) -> String {
+        self.0
+    }
+}
+
+/// What a step may return: anything that serde can write as JSON and read back.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be recorded as the result of a step",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it; results own their data"
+)]
+pub trait Recorded: Serialize + DeserializeOwned + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Recorded for T {}
+
+type Body<'a, T> = Pin<Box<dyn Future<Output = Result<T, RunError>> + Send + 'a>>;
+type MakeBody<'a, T> = Box<dyn FnMut() -> Option<Body<'a, T>> + Send + 'a>;
+
+enum Stage<'a, T> {
+    /// Not polled yet.
+    New,
+    /// Waits for its recorded result, or for its turn to be executed.
+    Asked,
+    Body(Body<'a, T>),
+    /// A try has failed; the count is being recorded.
+    Failed { number: u64, wait: std::time::Duration },
+    Backoff(Pin<Box<tokio::time::Sleep>>),
+    Done,
+}
+
+/// A durable step; see [`RunContext::step`](crate::RunContext::step).
+#[must_use = "a step does nothing unless it is awaited"]
+pub struct Step<'a, T> {
+    shared: &'a Arc<Shared>,
+    key: String,
+    call: Call,
+    make: MakeBody<'a, T>,
+    policy: Option<Retry>,
+    stage: Stage<'a, T>,
+}
+
+// Nothing in it is pinned in place: bodies are boxed.
+impl<T> Unpin for Step<'_, T> {}
+
+impl<'a, T: Recorded> Step<'a, T> {
+    fn new(
+        shared: &'a Arc<Shared>,
+        key: String,
+        policy: Option<Retry>,
+        make: MakeBody<'a, T>,
+    ) -> Self {
+        let call = Call::Step(key.clone());
+        Self { shared, key, call, make, policy, stage: Stage::New }
+    }
+
+    pub(crate) fn once<F, Fut>(shared: &'a Arc<Shared>, key: String, body: F) -> Self
+    where
+        F: FnOnce() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T, RunError>> + Send + 'a,
+    {
+        let mut body = Some(body);
+        let make = move || body.take().map(|body| Box::pin(body()) as Body<'a, T>);
+        Self::new(shared, key, None, Box::new(make))
+    }
+
+    pub(crate) fn retried<F, Fut>(
+        shared: &'a Arc<Shared>,
+        key: String,
+        policy: Retry,
+        mut body: F,
+    ) -> Self
+    where
+        F: FnMut() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T, RunError>> + Send + 'a,
+    {
+        let make = move || Some(Box::pin(body()) as Body<'a, T>);
+        Self::new(shared, key, Some(policy), Box::new(make))
+    }
+
+    pub(crate) fn blocking<F>(shared: &'a Arc<Shared>, key: String, body: F) -> Self
+    where
+        F: FnOnce() -> Result<T, RunError> + Send + 'static,
+    {
+        let mut body = Some(body);
+        let make = move || {
+            let body = body.take()?;
+            let task = shared.blocking.spawn_blocking(body);
+            Some(Box::pin(async move {
+                match task.await {
+                    Ok(result) => result,
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        Err(error) => Err(RunError::from(error)),
+                    },
+                }
+            }) as Body<'a, T>)
+        };
+        Self::new(shared, key, None, Box::new(make))
+    }
+
+    fn execute(&mut self) -> Result<(), RunError> {
+        {
+            let mut inner = self.shared.lock();
+            if let Some(outer) = &inner.current_step {
+                let text = format!("step {:?} was awaited inside step {outer:?}", self.key);
+                drop(inner);
+                self.shared.close(&self.call);
+                return Err(RunError::new(text).kind("nested-step").permanent());
+            }
+            inner.current_step = Some(self.key.clone());
+        }
+        self.shared.node.executed(&self.shared.run_id, &self.key);
+        let body = (self.make)();
+        self.shared.lock().current_step = None;
+        self.stage = match body {
+            Some(body) => Stage::Body(body),
+            // The journal says `Execute` once, and a retried body can be made again.
+            None => Stage::Done,
+        };
+        Ok(())
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, RunError>> {
+        let Stage::Body(body) = &mut self.stage else { return Poll::Pending };
+        let _inside = Inside::enter(self.shared, &self.key);
+        body.as_mut().poll(cx)
+    }
+
+    /// Records what the body returned, or prepares the next try.
+    fn returned(&mut self, result: Result<T, RunError>) {
+        let limit = self.shared.node.limits.step_bytes_max;
+        let result = result.and_then(|value| {
+            let bytes = serde_json::to_vec(&value).map_err(|error| {
+                RunError::new(format!("the result is no JSON: {error}")).permanent()
+            })?;
+            limits::check("the step's result", bytes.len(), limit)
+                .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+            Ok(bytes)
+        });
+        let error = match result {
+            Ok(bytes) => {
+                self.stage = Stage::Asked;
+                return self.shared.complete(&self.call, Ok(bytes));
+            }
+            Err(error) => error,
+        };
+        if let Some(policy) = self.policy.as_ref().filter(|_| !error.is_permanent()) {
+            let mut inner = self.shared.lock();
+            let tried = inner.journal.failed_once_more(&self.key);
+            if inner.emitting.remove(&self.key) {
+                inner.journal.tear(&self.key);
+            }
+            if let Some(wait) = policy.next(tried) {
+                let entry = LogEntry::Tried { step: self.key.clone(), tries: tried };
+                let number = self.shared.push(&mut inner, entry);
+                drop(inner);
+                self.stage = Stage::Failed { number, wait };
+                return;
+            }
+        }
+        self.stage = Stage::Asked;
+        self.shared.complete(&self.call, Err(error.failure));
+    }
+}
+
+impl<T: Recorded> Future for Step<'_, T> {
+    type Output = Result<T, RunError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match &mut this.stage {
+                Stage::New => {
+                    this.stage = Stage::Asked;
+                    if let Err(error) = this.shared.open(&this.call) {
+                        this.stage = Stage::Done;
+                        return Poll::Ready(Err(RunError::from(error).kind("step-key").permanent()));
+                    }
+                }
+                Stage::Asked => match this.shared.poll_call(&this.call, cx) {
+                    Told::Pending => return Poll::Pending,
+                    Told::Execute => {
+                        if let Err(error) = this.execute() {
+                            this.stage = Stage::Done;
+                            return Poll::Ready(Err(error));
+                        }
+                    }
+                    Told::Ready(result) => {
+                        this.stage = Stage::Done;
+                        return Poll::Ready(read_result(&this.key, result));
+                    }
+                },
+                Stage::Body(_) => match this.poll_body(cx) {
+                    Poll::Ready(result) => this.returned(result),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Failed { number, wait } => {
+                    let (number, wait) = (*number, *wait);
+                    if this.shared.poll_durable(number, cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    this.stage = Stage::Backoff(Box::pin(tokio::time::sleep(wait)));
+                }
+                Stage::Backoff(sleep) => {
+                    if sleep.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if let Err(error) = this.execute() {
+                        this.stage = Stage::Done;
+                        return Poll::Ready(Err(error));
+                    }
+                }
+                // Polled after it was ready: nothing will ever happen.
+                Stage::Done => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<T> Drop for Step<'_, T> {
+    fn drop(&mut self) {
+        match self.stage {
+            // Dropping a body may run user code, which may ask for the lock.
+            Stage::New | Stage::Done => {}
+            _ => {
+                self.stage = Stage::Done;
+                self.shared.close(&self.call);
+            }
+        }
+    }
+}
+
+fn read_result<T: Recorded>(
+    key: &str,
+    result: crate::shared::CallResult,
+) -> Result<T, RunError> {
+    match result {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+            RunError::new(format!("the recorded result of step {key:?} does not fit: {error}"))
+                .kind("recorded-result")
+                .permanent()
+        }),
+        Err(failure) => Err(RunError { failure }),
+    }
+}
+
+/// Marks the code that is being polled as the body of a step.
+struct Inside<'a> {
+    shared: &'a Shared,
+    outer: Option<String>,
+}
+
+impl<'a> Inside<'a> {
+    fn enter(shared: &'a Shared, key: &str) -> Self {
+        let outer = shared.lock().current_step.replace(key.to_owned());
+        Self { shared, outer }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().current_step = self.outer.take();
+    }
+}

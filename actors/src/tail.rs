@@ -1,0 +1,204 @@
+//! Tails: a run's frames from any point on, first from the log, then live, without gap or repeat.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use ghostlight_protocol::RunKey;
+use ghostlight_protocol::frame::Frame;
+use ghostlight_storage as storage;
+use storage::payload::PAGE;
+use storage::records::LogRecord;
+use storage::{Key, codec};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::Error;
+use crate::frames::{FrameMaker, load};
+use crate::hub::Published;
+use crate::lanes::{Stored, is_cleared};
+use crate::node::Node;
+
+/// After which frame a tail begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct After(Option<u64>);
+
+impl After {
+    /// From the first frame on.
+    pub const START: Self = Self(None);
+
+    /// After the frame of this number, which the reader has.
+    pub fn number(number: u64) -> Self {
+        Self(Some(number))
+    }
+
+    fn next(self) -> u64 {
+        self.0.map_or(0, |number| number.saturating_add(1))
+    }
+}
+
+impl From<u64> for After {
+    fn from(number: u64) -> Self {
+        Self::number(number)
+    }
+}
+
+/// The frames of a run; also a [`Stream`].
+///
+/// Every frame that was durable is there once, in order, with the number that every other reader
+/// sees. The tail ends after the run's hard end; an `interrupted` frame does not end it. A reader
+/// that falls behind slows nobody down: it is caught up from the log.
+pub struct Tail {
+    source: Option<Source>,
+    reading: Option<Reading>,
+}
+
+type Reading = Pin<Box<dyn Future<Output = (Source, Option<Result<Arc<Frame>, Error>>)> + Send>>;
+
+pub(crate) struct Source {
+    node: Arc<Node>,
+    run: RunKey,
+    run_id: String,
+    frames: Option<FrameMaker>,
+    live: broadcast::Receiver<Published>,
+    /// The number of the next frame to deliver.
+    next: u64,
+    /// Read from the log, and not delivered yet.
+    page: VecDeque<Frame>,
+    /// The log may have more than was read.
+    behind: bool,
+    over: bool,
+}
+
+impl Tail {
+    pub(crate) fn new(node: Arc<Node>, run: RunKey, run_id: String, after: After) -> Self {
+        // Before the log is read, so that nothing falls between the two.
+        let live = node.hub.subscribe(run);
+        let source = Source {
+            node,
+            run,
+            run_id,
+            frames: None,
+            live,
+            next: after.next(),
+            page: VecDeque::new(),
+            behind: true,
+            over: false,
+        };
+        Self { source: Some(source), reading: None }
+    }
+
+    /// The next frame; `None` after the run's hard end.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRun`], [`Error::Cleared`] when the run is cleared, [`Error::Stopped`] when
+    /// the system stops, and failures of the store; the tail is over then.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time: no frame is lost.
+    pub async fn next(&mut self) -> Option<Result<Arc<Frame>, Error>> {
+        std::future::poll_fn(|cx| self.poll_frame(cx)).await
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Frame>, Error>>> {
+        if let Some(mut source) = self.source.take() {
+            self.reading = Some(Box::pin(async move {
+                let frame = source.frame().await;
+                (source, frame)
+            }));
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
+        let (source, frame) = std::task::ready!(reading.as_mut().poll(cx));
+        self.reading = None;
+        self.source = Some(source);
+        Poll::Ready(frame)
+    }
+}
+
+impl Stream for Tail {
+    type Item = Result<Arc<Frame>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_frame(cx)
+    }
+}
+
+impl Source {
+    async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
+        loop {
+            if self.over {
+                return None;
+            }
+            if let Some(frame) = self.page.pop_front() {
+                return Some(Ok(self.deliver(Arc::new(frame))));
+            }
+            if self.behind {
+                if let Err(error) = self.read().await {
+                    self.over = true;
+                    return Some(Err(error));
+                }
+                continue;
+            }
+            match self.live.recv().await {
+                Ok(Published::Frame(frame)) if frame.sequence == self.next => {
+                    return Some(Ok(self.deliver(frame)));
+                }
+                // Read from the log already.
+                Ok(Published::Frame(frame)) if frame.sequence < self.next => {}
+                // A gap, or so far behind that frames were dropped.
+                Ok(Published::Frame(_)) | Err(RecvError::Lagged(_)) => self.behind = true,
+                Ok(Published::Cleared) => {
+                    self.over = true;
+                    return Some(Err(Error::Cleared(self.run_id.clone())));
+                }
+                Err(RecvError::Closed) => {
+                    self.over = true;
+                    return Some(Err(Error::Stopped));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, frame: Arc<Frame>) -> Arc<Frame> {
+        self.next = frame.sequence + 1;
+        self.over = frame.event.is_hard_end();
+        frame
+    }
+
+    /// Reads the next page of the log.
+    async fn read(&mut self) -> Result<(), Error> {
+        let committer = &self.node.committer;
+        let prefix = Key::log(self.run);
+        let after = Key::log_before(self.run, self.next).into_bytes();
+        let page = committer.scan(prefix.into_bytes(), Some(after), PAGE).await?;
+        if self.frames.is_none() {
+            let stored = Stored::read_key(committer, self.run).await?;
+            self.frames = stored.map(|stored| FrameMaker::new(&stored.record));
+        }
+        // A half-deleted log is no end: the tombstone is there before the first key goes.
+        if is_cleared(committer, self.run).await? {
+            return Err(Error::Cleared(self.run_id.clone()));
+        }
+        let Some(frames) = &self.frames else {
+            return Err(Error::UnknownRun(self.run_id.clone()));
+        };
+        self.behind = !page.is_empty();
+        for entry in page {
+            let key = Key::from_bytes(entry.key);
+            let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
+            let first = record.first_number;
+            let entries = record.entries.into_iter().filter(|entry| entry.is_frame());
+            for (number, mut entry) in (first..).zip(entries) {
+                if number >= self.next {
+                    load(&mut entry, committer, self.run).await?;
+                    self.page.extend(frames.frame(number, &entry));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+

@@ -1,0 +1,314 @@
+//! An agent's turns: finish hooks and turns of the program, one at a time, first come first served.
+//!
+//! A failed delivery leaves the queue, and re-enters at the tail when its timer fires. What is owed
+//! is a row of the store from the very commit that ended the run, so that no crash loses it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
+use ghostlight_storage as storage;
+use ghostlight_supervisor::RESTART;
+use ractor::ActorRef;
+use storage::records::OwedRecord;
+use storage::{Changes, Key, codec};
+
+use crate::agent_actor::AgentArgs;
+use crate::code::caught;
+use crate::finalise::FINISH;
+use crate::handle::AgentHandle;
+use crate::info::{parse_json, run_info};
+use crate::lanes::{Stored, outcome};
+use crate::messages::AgentMsg;
+use crate::node::Node;
+use crate::registry::BoxFuture;
+use crate::{Agent, Error, RunError};
+
+/// The shortest and the longest wait before a failed delivery is tried again.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// The context of a hook or a turn: the agent that it belongs to.
+#[derive(Clone)]
+pub struct AgentContext {
+    node: Arc<Node>,
+    path: AgentPath,
+}
+
+impl AgentContext {
+    pub(crate) fn new(node: Arc<Node>, path: AgentPath) -> Self {
+        Self { node, path }
+    }
+
+    /// The agent's address.
+    pub fn path(&self) -> &AgentPath {
+        &self.path
+    }
+
+    /// The agent's handle, to dispatch and await runs.
+    pub fn agent<A: Agent>(&self) -> AgentHandle<A> {
+        AgentHandle::outside(Arc::clone(&self.node), self.path.clone())
+    }
+}
+
+/// A turn of the user's program.
+pub(crate) struct AdHoc(pub(crate) Box<dyn FnOnce(AgentContext) -> BoxFuture<()> + Send>);
+
+impl std::fmt::Debug for AdHoc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AdHoc")
+    }
+}
+
+#[derive(Debug)]
+enum Turn {
+    Finish(RunId),
+    AdHoc(AdHoc),
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) struct TurnEnd {
+    /// The delivery it was, and when it is tried again.
+    delivery: Option<(RunId, Option<Duration>)>,
+    /// The turn panicked: what the agent had in memory is not to be trusted.
+    panicked: bool,
+}
+
+tokio::task_local! {
+    /// The agent whose turn this task is.
+    static TURN_OF: AgentPath;
+}
+
+/// Fails if this task is a turn of `agent`, which would then wait for itself.
+pub(crate) fn refuse_own_queue(agent: &AgentPath) -> Result<(), Error> {
+    match TURN_OF.try_with(|turn| turn == agent) {
+        Ok(true) => Err(Error::OwnQueue(agent.to_string())),
+        Ok(false) | Err(_) => Ok(()),
+    }
+}
+
+pub(crate) struct Turns {
+    queue: VecDeque<Turn>,
+    /// Every delivery that is queued, running, or waiting for its next try.
+    owed: BTreeSet<RunId>,
+    waiting: BTreeMap<RunId, u64>,
+    running: bool,
+}
+
+impl Turns {
+    pub(crate) fn new(owed: Vec<(RunId, OwedRecord)>) -> Self {
+        let mut turns = Self {
+            queue: VecDeque::new(),
+            owed: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            running: false,
+        };
+        for (run_id, record) in owed {
+            if record.tries == 0 {
+                turns.owe(run_id);
+            } else {
+                turns.owed.insert(run_id.clone());
+                turns.waiting.insert(run_id, record.due_ms);
+            }
+        }
+        turns
+    }
+
+    pub(crate) fn owe(&mut self, run_id: RunId) {
+        if self.owed.insert(run_id.clone()) {
+            self.queue.push_back(Turn::Finish(run_id));
+        } else if self.waiting.remove(&run_id).is_some() {
+            self.queue.push_back(Turn::Finish(run_id));
+        }
+    }
+
+    pub(crate) fn push(&mut self, turn: AdHoc) {
+        self.queue.push_back(Turn::AdHoc(turn));
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.running && self.queue.is_empty() && self.owed.is_empty()
+    }
+
+    /// Begins the next turn, if none is running.
+    pub(crate) fn next(&mut self, args: &AgentArgs, myself: &ActorRef<AgentMsg>) {
+        self.wake_waiting(args, myself);
+        if self.running {
+            return;
+        }
+        let Some(turn) = self.queue.pop_front() else { return };
+        self.running = true;
+        let (args, actor) = (args.clone(), myself.clone());
+        let node = Arc::clone(&args.node);
+        let scope = args.path.clone();
+        let task = async move {
+            let end = match turn {
+                Turn::Finish(run_id) => deliver(&args, run_id).await,
+                Turn::AdHoc(AdHoc(body)) => {
+                    let cx = AgentContext::new(Arc::clone(&args.node), args.path.clone());
+                    let panicked = match caught(|| body(cx)) {
+                        Ok(body) => guarded(body).await.is_err(),
+                        Err(_) => true,
+                    };
+                    TurnEnd { delivery: None, panicked }
+                }
+            };
+            let _ = actor.cast(AgentMsg::TurnDone(end));
+        };
+        node.spawn(TURN_OF.scope(scope, task));
+    }
+
+    /// Sets timers for the deliveries that an earlier life has tried.
+    fn wake_waiting(&mut self, args: &AgentArgs, myself: &ActorRef<AgentMsg>) {
+        let now_ms = args.node.clock.now_ms();
+        for (run_id, due_ms) in std::mem::take(&mut self.waiting) {
+            let wait = Duration::from_millis(due_ms.saturating_sub(now_ms));
+            self.owed.remove(&run_id);
+            self.owe_later(args, myself, run_id, wait);
+        }
+    }
+
+    fn owe_later(
+        &mut self,
+        args: &AgentArgs,
+        myself: &ActorRef<AgentMsg>,
+        run_id: RunId,
+        wait: Duration,
+    ) {
+        self.owed.insert(run_id.clone());
+        let actor = myself.clone();
+        args.node.spawn(async move {
+            tokio::time::sleep(wait).await;
+            let _ = actor.cast(AgentMsg::OwedAgain(run_id));
+        });
+    }
+
+    pub(crate) fn owed_again(&mut self, run_id: RunId) {
+        if self.owed.contains(&run_id) {
+            self.queue.push_back(Turn::Finish(run_id));
+        }
+    }
+
+    pub(crate) fn done(&mut self, args: &AgentArgs, myself: &ActorRef<AgentMsg>, end: TurnEnd) {
+        self.running = false;
+        if end.panicked {
+            tracing::error!(agent = %args.path, "a turn panicked: the agent is restarted");
+            return myself.stop(Some(RESTART.to_owned()));
+        }
+        match end.delivery {
+            Some((run_id, None)) => _ = self.owed.remove(&run_id),
+            Some((run_id, Some(wait))) => self.owe_later(args, myself, run_id, wait),
+            None => {}
+        }
+    }
+}
+
+/// Polls user code to its end; `Err` is a panic's text.
+async fn guarded<T>(mut body: BoxFuture<T>) -> Result<T, String> {
+    std::future::poll_fn(|cx| match caught(|| body.as_mut().poll(cx)) {
+        Ok(std::task::Poll::Ready(value)) => std::task::Poll::Ready(Ok(value)),
+        Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+        Err(panic) => std::task::Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+async fn deliver(args: &AgentArgs, run_id: RunId) -> TurnEnd {
+    match try_deliver(args, &run_id).await {
+        Ok((wait, panicked)) => TurnEnd { delivery: Some((run_id, wait)), panicked },
+        Err(error) => {
+            // The row stays; whoever reads it next delivers.
+            tracing::error!(%run_id, agent = %args.path, %error, "a delivery could not be made");
+            TurnEnd { delivery: Some((run_id, Some(RETRY_MAX))), panicked: false }
+        }
+    }
+}
+
+/// Calls the finish hook for a run, and records that it was called, or when it is tried again.
+async fn try_deliver(
+    args: &AgentArgs,
+    run_id: &RunId,
+) -> Result<(Option<Duration>, bool), Error> {
+    let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
+    let key = Key::owed(AgentKey::from(&args.path), run, FINISH);
+    let Some(read) = node.committer.get(key.clone().into_bytes()).await? else {
+        return Ok((None, false));
+    };
+    let mut owed: OwedRecord = codec::decode(&key, &read.value)?;
+    let (Some(stored), Some(hook)) =
+        (Stored::read(args, run_id).await?, args.kind.hooks.finish.as_ref())
+    else {
+        // Cleared, or there is nobody to tell any more.
+        let mut changes = Changes::new();
+        changes.delete(&key);
+        node.committer.commit(changes.into_batch()).await?;
+        return Ok((None, false));
+    };
+    let Some(end) = outcome(&node.committer, run, &stored.record).await? else {
+        return Ok((Some(RETRY_FIRST), false));
+    };
+    let end = end.try_map(|output| Ok::<_, Error>(parse_json(&output)))?;
+    let cx = AgentContext::new(Arc::clone(node), args.path.clone());
+    let info = run_info(&stored.record)?;
+    let result = match caught(|| hook(cx, info, end)) {
+        Ok(body) => guarded(body).await,
+        Err(panic) => Err(panic),
+    };
+    let mut changes = Changes::new();
+    let (wait, panicked) = match result {
+        Ok(Ok(())) => {
+            changes.delete(&key);
+            (None, false)
+        }
+        failed => {
+            let panicked = failed.is_err();
+            let error = match failed {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(error)) => RunError::to_string(&error),
+                Err(panic) => panic,
+            };
+            tracing::warn!(%run_id, agent = %args.path, tries = owed.tries + 1, error, "a finish hook failed");
+            let wait = RETRY_FIRST
+                .saturating_mul(2u32.saturating_pow(owed.tries.min(16)))
+                .min(RETRY_MAX);
+            owed.tries = owed.tries.saturating_add(1);
+            owed.due_ms = node.clock.now_ms().saturating_add(crate::clock::millis(wait));
+            changes.put(&key, &owed);
+            (Some(wait), panicked)
+        }
+    };
+    node.committer.commit(changes.into_batch()).await?;
+    Ok((wait, panicked))
+}
+
+/// Runs `body` as a turn of an agent, and waits for what it returns.
+pub(crate) async fn turn<T, F, Fut>(node: &Arc<Node>, agent: &AgentPath, body: F) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce(AgentContext) -> Fut + Send + 'static,
+    Fut: Future<Output = T> + Send + 'static,
+{
+    refuse_own_queue(agent)?;
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let turn = AdHoc(Box::new(move |cx| {
+        let body = body(cx);
+        Box::pin(async move {
+            // Nobody may be waiting any more.
+            let _ = sender.send(body.await);
+        })
+    }));
+    let actor = node.agent(agent).await?;
+    actor.cast(AgentMsg::Turn(turn)).map_err(|_| down(agent, "it has just left memory"))?;
+    receiver.await.map_err(|_| down(agent, "the turn did not end: it panicked, or the agent was restarted"))
+}
+
+fn down(agent: &AgentPath, why: &str) -> Error {
+    Error::AgentDown { agent: agent.to_string(), why: why.to_owned() }
+}

@@ -1,0 +1,223 @@
+use super::*;
+
+fn step(key: &str) -> Call {
+    Call::Step(key.into())
+}
+
+fn journal(log: &[(&str, u32)]) -> Journal<u32> {
+    Journal::new(log.iter().map(|(key, result)| Recorded::Completed(step(key), *result)))
+}
+
+fn open(journal: &mut Journal<u32>, keys: &[&str]) {
+    for key in keys {
+        journal.open(&step(key)).unwrap();
+    }
+}
+
+fn ask(journal: &mut Journal<u32>, key: &str) -> Told<u32> {
+    journal.poll(&step(key)).0
+}
+
+#[test]
+fn results_come_in_log_order_whoever_asks_first() {
+    let mut journal = journal(&[("b", 2), ("a", 1)]);
+    open(&mut journal, &["a", "b"]);
+    assert_eq!(ask(&mut journal, "a"), Told::Pending);
+    assert_eq!(journal.poll(&step("b")), (Told::Ready(2), Wake::One(step("a"))));
+    assert_eq!(journal.poll(&step("a")), (Told::Ready(1), Wake::All));
+    assert!(journal.is_caught_up());
+}
+
+#[test]
+fn nothing_is_executed_before_the_log_is_used_up() {
+    let mut journal = journal(&[("won", 1)]);
+    open(&mut journal, &["lost", "won"]);
+    assert_eq!(ask(&mut journal, "lost"), Told::Pending, "a step that lost a race");
+    assert_eq!(ask(&mut journal, "won"), Told::Ready(1));
+    assert_eq!(ask(&mut journal, "lost"), Told::Execute);
+    assert_eq!(ask(&mut journal, "lost"), Told::Pending, "execution is said once");
+    assert_eq!(journal.complete(step("lost"), 7), Wake::One(step("lost")));
+    assert_eq!(ask(&mut journal, "lost"), Told::Ready(7));
+}
+
+#[test]
+fn a_dropped_future_makes_room_for_the_next() {
+    let mut journal = journal(&[("a", 1), ("b", 2)]);
+    open(&mut journal, &["a", "b"]);
+    assert_eq!(ask(&mut journal, "b"), Told::Pending);
+    assert_eq!(journal.close(&step("a")), Wake::One(step("b")));
+    assert_eq!(ask(&mut journal, "b"), Told::Ready(2));
+    assert!(journal.is_caught_up());
+}
+
+#[test]
+fn a_completion_for_a_dropped_future_is_dropped() {
+    let mut journal = journal(&[]);
+    open(&mut journal, &["a", "b"]);
+    assert_eq!(ask(&mut journal, "a"), Told::Execute);
+    assert_eq!(journal.close(&step("a")), Wake::Nobody);
+    assert_eq!(journal.complete(step("a"), 1), Wake::Nobody);
+    assert_eq!(ask(&mut journal, "b"), Told::Execute);
+    assert!(!journal.calls.is_empty() && journal.completions.is_empty());
+}
+
+#[test]
+fn a_key_is_spent_for_the_whole_entry() {
+    let mut journal = journal(&[("a", 1)]);
+    open(&mut journal, &["a"]);
+    assert_eq!(journal.open(&step("a")), Err(CallError::Reused(step("a"))));
+    assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
+    assert_eq!(journal.open(&step("a")), Err(CallError::Reused(step("a"))));
+}
+
+#[test]
+fn a_held_future_does_not_block_the_others() {
+    // select! in a loop: the sleep fires while the code is inside the other arm.
+    let mut journal: Journal<u32> = Journal::new([
+        Recorded::SleepSet(0, 50),
+        Recorded::Completed(Call::Sleep(0), 0),
+        Recorded::Completed(step("inside"), 1),
+    ]);
+    journal.open(&Call::Sleep(0)).unwrap();
+    open(&mut journal, &["inside"]);
+    assert_eq!(ask(&mut journal, "inside"), Told::Pending);
+    assert_eq!(journal.standstill(), Ok(Wake::One(step("inside"))));
+    assert_eq!(ask(&mut journal, "inside"), Told::Ready(1));
+    // A new step now: the sleep was released, asked for, and simply is not polled.
+    open(&mut journal, &["next"]);
+    assert_eq!(ask(&mut journal, "next"), Told::Pending);
+    assert_eq!(journal.standstill(), Ok(Wake::All));
+    assert_eq!(ask(&mut journal, "next"), Told::Execute);
+    assert_eq!(journal.poll(&Call::Sleep(0)).0, Told::Ready(0));
+}
+
+#[test]
+fn waiting_for_what_the_log_does_not_have_is_a_mismatch() {
+    let mut journal = journal(&[("old", 1)]);
+    open(&mut journal, &["new"]);
+    assert_eq!(ask(&mut journal, "new"), Told::Pending);
+    let mismatch = journal.standstill().unwrap_err();
+    assert_eq!((mismatch.entry, mismatch.log.as_str()), (0, "step \"old\""));
+    assert_eq!(mismatch.code, "step \"new\"");
+}
+
+#[test]
+fn waiting_for_the_outside_is_none() {
+    let mut journal = journal(&[("old", 1)]);
+    assert_eq!(journal.standstill(), Ok(Wake::Nobody));
+    open(&mut journal, &["old"]);
+    assert_eq!(ask(&mut journal, "old"), Told::Ready(1));
+}
+
+#[test]
+fn acts_are_matched_one_by_one() {
+    let log = [Act::Chunk, Act::Milestone("m".into()), Act::State("k".into())];
+    let mut journal: Journal<u32> = Journal::new(log.clone().map(Recorded::Act));
+    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Recorded));
+    let mismatch = journal.act(&Act::Milestone("other".into())).unwrap_err();
+    assert_eq!((mismatch.entry, mismatch.log.as_str()), (1, "milestone \"m\""));
+    assert_eq!(journal.act(&log[1]), Ok(Acted::Recorded));
+    assert!(journal.finish().is_err(), "the code ended early");
+    assert_eq!(journal.act(&log[2]), Ok(Acted::Recorded));
+    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Append));
+    assert_eq!(journal.finish(), Ok(()));
+}
+
+#[test]
+fn ending_before_the_log_does_is_a_mismatch() {
+    let mut journal = journal(&[("a", 1)]);
+    assert_eq!(journal.finish().unwrap_err().code, "its end");
+    // Asked for, and its future dropped: the code saw as much as it wanted.
+    open(&mut journal, &["a"]);
+    assert_eq!(journal.close(&step("a")), Wake::All);
+    assert_eq!(journal.finish(), Ok(()));
+}
+
+#[test]
+fn tries_sleeps_and_torn_steps_are_remembered() {
+    let mut journal: Journal<u32> = Journal::new([
+        Recorded::SleepSet(0, 99),
+        Recorded::Tried("s".into(), 3),
+        Recorded::StepEvent("done".into()),
+        Recorded::Completed(step("done"), 1),
+        Recorded::StepEvent("torn".into()),
+    ]);
+    assert_eq!((journal.sleep_due(0), journal.sleep_due(1)), (Some(99), None));
+    assert_eq!((journal.tries("s"), journal.tries("t")), (3, 0));
+    assert!(!journal.take_torn("done"));
+    assert!(journal.take_torn("torn") && !journal.take_torn("torn"));
+}
+
+/// A model of code: `width` concurrent steps at a time, polled in an order of its own, each chosen
+/// by what it was told so far. Whatever is cut off the log, a re-entry takes the same path.
+#[test]
+fn every_prefix_of_the_log_leads_down_the_same_path() {
+    for seed in 0..2000u64 {
+        let mut order = Vec::new();
+        drive(seed, &[], &mut order);
+        for cut in 0..=order.len() {
+            let mut again = Vec::new();
+            drive(seed, &order[..cut], &mut again);
+            assert_eq!(again[..cut], order[..cut], "seed {seed} cut {cut}");
+        }
+    }
+}
+
+/// Runs the model, and reports the completions in the order in which the code took them.
+fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
+    let recorded = log.iter().map(|(key, r)| Recorded::Completed(step(key), *r));
+    let mut journal: Journal<u32> = Journal::new(recorded);
+    let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut roll = |n: u64| {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        chance % n
+    };
+    let mut path = 0u32;
+    for round in 0..4 {
+        // What the code asks for depends on what it was told, never on chance.
+        let keys: Vec<String> = (0..3).map(|i| format!("{round}-{path}-{i}")).collect();
+        let mut open: Vec<String> = keys.clone();
+        for key in &keys {
+            journal.open(&step(key)).unwrap();
+        }
+        let wanted = 1 + path % 3;
+        let mut got = 0;
+        while got < wanted {
+            let mut executing = Vec::new();
+            let mut progress = false;
+            for key in open.clone() {
+                match journal.poll(&step(&key)).0 {
+                    Told::Ready(result) => {
+                        assert_eq!(result, key.len() as u32);
+                        taken.push((key.clone(), result));
+                        path = path * 3 + keys.iter().position(|k| *k == key).unwrap() as u32 + 1;
+                        open.retain(|k| *k != key);
+                        got += 1;
+                        progress = true;
+                    }
+                    Told::Execute => executing.push(key),
+                    Told::Pending => {}
+                }
+                if got == wanted {
+                    break;
+                }
+            }
+            // Chance decides in which order executions complete.
+            while !executing.is_empty() {
+                let key = executing.swap_remove(roll(executing.len() as u64) as usize);
+                let result = key.len() as u32;
+                let _ = journal.complete(step(&key), result);
+                progress = true;
+            }
+            if !progress {
+                let _ = journal.standstill().unwrap();
+            }
+        }
+        for key in open {
+            let _ = journal.close(&step(&key));
+        }
+    }
+    journal.finish().unwrap();
+}

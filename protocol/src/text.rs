@@ -1,0 +1,80 @@
+//! Cutting long text to a limit in bytes.
+
+use std::borrow::Cow;
+
+/// Cuts `text` to at most `bytes_max` bytes and says in the text that it did.
+///
+/// A text within the limit comes back borrowed and unchanged. A longer one is cut at a character
+/// boundary and ends with a marker that gives its whole length, the marker counted in the limit.
+/// The result depends on nothing but the arguments, and cutting it again to the same limit changes
+/// nothing, so that live and replayed frames stay equal. Where not even the marker fits, the text
+/// is cut without one.
+///
+/// # Examples
+///
+/// ```
+/// use ghostlight_protocol::text::cut_with_marker;
+///
+/// assert_eq!(cut_with_marker("short", 4096), "short");
+/// assert_eq!(cut_with_marker(&"a".repeat(5000), 40), "aaaaaaaaaaaa… [cut, 5000 bytes in all]");
+/// ```
+pub fn cut_with_marker(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    if text.len() <= bytes_max {
+        return Cow::Borrowed(text);
+    }
+    let marker = format!("… [cut, {} bytes in all]", text.len());
+    match bytes_max.checked_sub(marker.len()) {
+        Some(room) => {
+            let mut cut = text[..text.floor_char_boundary(room)].to_owned();
+            cut.push_str(&marker);
+            Cow::Owned(cut)
+        }
+        None => Cow::Borrowed(&text[..text.floor_char_boundary(bytes_max)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::TEXT_BYTES_MAX;
+
+    fn check(text: &str, bytes_max: usize) {
+        let cut = cut_with_marker(text, bytes_max);
+        assert!(cut.len() <= bytes_max, "{} bytes for a limit of {bytes_max}", cut.len());
+        assert_eq!(cut_with_marker(&cut, bytes_max), cut, "cutting twice changes the text");
+        if text.len() <= bytes_max {
+            assert_eq!(cut, text);
+        } else {
+            let kept = cut.split('…').next().unwrap_or_default();
+            assert!(text.starts_with(kept));
+        }
+    }
+
+    #[test]
+    fn any_text_fits_any_limit() {
+        for text in ["", "a", "é", "😀", &"a".repeat(100), &"é".repeat(60), &"a😀".repeat(30)]
+        {
+            for bytes_max in 0..=130 {
+                check(text, bytes_max);
+            }
+        }
+    }
+
+    #[test]
+    fn the_marker_appears_one_byte_above_the_limit_only() {
+        let at_limit = "x".repeat(TEXT_BYTES_MAX);
+        assert!(matches!(cut_with_marker(&at_limit, TEXT_BYTES_MAX), Cow::Borrowed(_)));
+
+        let above = "x".repeat(TEXT_BYTES_MAX + 1);
+        let cut = cut_with_marker(&above, TEXT_BYTES_MAX);
+        assert_eq!(cut.len(), TEXT_BYTES_MAX);
+        assert!(cut.ends_with("… [cut, 4097 bytes in all]"));
+    }
+
+    #[test]
+    fn a_character_is_never_split() {
+        // 42 bytes leave 14 for the text beside the marker: three whole characters of four bytes.
+        let cut = cut_with_marker(&"😀".repeat(1250), 42).into_owned();
+        assert_eq!(cut, "😀😀😀… [cut, 5000 bytes in all]");
+    }
+}
