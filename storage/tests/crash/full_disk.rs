@@ -39,7 +39,9 @@ fn what_was_acknowledged_survives_a_full_disk() {
         assert!(child.wait().success(), "round {round}");
         assert!(SledStore::open(&folder, Durability::PowerLoss).is_err(), "the disk is still full");
 
-        std::fs::remove_file(filler).unwrap();
+        // Removing it is not enough: a process that another test has just forked may still have it
+        // open.
+        std::fs::File::create(filler).unwrap();
         let store = SledStore::open(&folder, Durability::PowerLoss).unwrap();
         verify(&store, WRITERS, &acknowledged);
         drop(store);
