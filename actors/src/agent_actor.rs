@@ -12,13 +12,13 @@ use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::task::TaskTracker;
 
+use crate::Error;
 use crate::agent::AtCap;
 use crate::lanes::{self, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunMsg, RunRequest};
 use crate::node::Node;
 use crate::registry::Kind;
 use crate::turns::Turns;
-use crate::Error;
 
 pub(crate) struct AgentActor;
 
@@ -316,7 +316,7 @@ impl AgentState {
     }
 
     fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
-        if self.admitting || self.queued == 0 {
+        if self.admitting || self.queued == 0 || self.args.node.is_draining() {
             return;
         }
         self.admitting = true;

@@ -9,10 +9,10 @@ use ractor::{ActorId, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
-use crate::Error;
 
 type Found = Result<ActorRef<AgentMsg>, Error>;
 
@@ -24,8 +24,6 @@ enum Place {
 
 struct Slot {
     place: Place,
-    /// The operations of all lives of the agent: a new life begins when the old one's are done.
-    operations: TaskTracker,
 }
 
 /// The agents in memory, by address.
@@ -69,10 +67,8 @@ impl Agents {
         }
         drop(slots);
         if let Place::Coming(waiting) = place {
-            let error = || Error::AgentDown {
-                agent: path.to_string(),
-                why: notice.reason.to_string(),
-            };
+            let error =
+                || Error::AgentDown { agent: path.to_string(), why: notice.reason.to_string() };
             for waiter in waiting {
                 let _ = waiter.send(Err(error()));
             }
@@ -110,10 +106,15 @@ impl Agents {
     }
 }
 
+/// The agent that an exit notice is about.
+pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
+    notice.id.as_str().parse().ok()
+}
+
 enum Next {
     Found(ActorRef<AgentMsg>),
     Wait(oneshot::Receiver<Found>),
-    Start(oneshot::Receiver<Found>, TaskTracker),
+    Start(oneshot::Receiver<Found>),
 }
 
 impl Node {
@@ -133,22 +134,19 @@ impl Node {
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
-                    let operations = TaskTracker::new();
-                    operations.close();
                     let place = Place::Coming(vec![sender]);
-                    let slot = Slot { place, operations: operations.clone() };
-                    slots.insert(path.clone(), slot);
-                    Next::Start(receiver, operations)
+                    slots.insert(path.clone(), Slot { place });
+                    Next::Start(receiver)
                 }
             }
         };
         let receiver = match next {
             Next::Found(actor) => return Ok(actor),
             Next::Wait(receiver) => receiver,
-            Next::Start(receiver, operations) => {
+            Next::Start(receiver) => {
                 let (node, path) = (Arc::clone(self), path.clone());
                 self.spawn(async move {
-                    if let Err(error) = node.start_agent(&path, operations).await {
+                    if let Err(error) = node.start_agent(&path).await {
                         node.agents.failed(&path, &error);
                     }
                 });
@@ -158,11 +156,10 @@ impl Node {
         receiver.await.unwrap_or(Err(Error::Stopped))
     }
 
-    async fn start_agent(
-        self: &Arc<Self>,
-        path: &AgentPath,
-        operations: TaskTracker,
-    ) -> Result<(), Error> {
+    async fn start_agent(self: &Arc<Self>, path: &AgentPath) -> Result<(), Error> {
+        // Of all lives of the agent: a new one begins when the old one's operations are done.
+        let operations = TaskTracker::new();
+        operations.close();
         let kind = Arc::clone(self.kinds.get(path.agent_type())?);
         let supervisors = self.supervisors.get().ok_or(Error::Stopped)?;
         let args = AgentArgs { node: Arc::clone(self), path: path.clone(), kind, operations };

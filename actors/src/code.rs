@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::RunError;
 use crate::messages::CodeEnd;
 use crate::registry::{BoxFuture, Returned};
 use crate::shared::Shared;
-use crate::RunError;
 
 /// The future of a run's code: reports every standstill to the journal, and a panic as an end.
 pub(crate) struct Code {
@@ -21,10 +21,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    pub(crate) fn new(
-        body: BoxFuture<Result<Returned, RunError>>,
-        shared: Arc<Shared>,
-    ) -> Self {
+    pub(crate) fn new(body: BoxFuture<Result<Returned, RunError>>, shared: Arc<Shared>) -> Self {
         let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
         Self { body, shared, waker }
     }

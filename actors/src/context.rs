@@ -257,9 +257,8 @@ impl RunContext {
     ) -> Result<Vec<u8>, RunError> {
         let bytes = serde_json::to_vec(value)
             .map_err(|error| RunError::new(format!("{what} is no JSON: {error}")).permanent())?;
-        limits::check(what, bytes.len(), bytes_max).map_err(|error| {
-            RunError::from(error).kind("too-large").permanent()
-        })?;
+        limits::check(what, bytes.len(), bytes_max)
+            .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
         Ok(bytes)
     }
 

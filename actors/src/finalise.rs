@@ -1,5 +1,7 @@
 //! The one way in which a run ends, whoever ends it: its actor, or its parent when it has none.
 
+use std::sync::Arc;
+
 use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{
     AgentKey, AgentPath, End, Failure, NotCompleted, Outcome, Phase, RunKey, limits,
@@ -102,7 +104,12 @@ fn owed(record: &RunRecord, now_ms: u64) -> OwedRecord {
 }
 
 /// Tells everybody who waits for the run that it has ended. Only once that is durable.
-pub(crate) fn tell_ended(node: &Node, parent: &AgentPath, record: &RunRecord, outcome: &RawOutcome) {
+pub(crate) fn tell_ended(
+    node: &Arc<Node>,
+    parent: &AgentPath,
+    record: &RunRecord,
+    outcome: &RawOutcome,
+) {
     let run = match ghostlight_protocol::RunId::new(&record.run_id) {
         Ok(run_id) => {
             if node.owes_finish(parent) {

@@ -8,11 +8,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ghostlight_protocol::{AgentPath, RunId};
-use serde_json::Value;
 
 pub use self::call::{RunCall, Start};
-pub use self::run::Run;
 pub(crate) use self::recorded::Wait;
+pub use self::run::Run;
 
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::lanes::Stored;
@@ -216,14 +215,14 @@ macro_rules! dispatch_options {
 
             /// Says how observers show the run: a JSON object, carried opaquely.
             #[must_use]
-            pub fn display(mut self, display: Value) -> Self {
+            pub fn display(mut self, display: serde_json::Value) -> Self {
                 self.options.display = Some(display);
                 self
             }
 
             /// Says what observers are shown of the input, in place of the input itself.
             #[must_use]
-            pub fn input_preview(mut self, preview: Value) -> Self {
+            pub fn input_preview(mut self, preview: serde_json::Value) -> Self {
                 self.options.input_preview = Some(preview);
                 self
             }

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ghostlight_protocol::frame::Frame;
 use ghostlight_protocol::RunKey;
+use ghostlight_protocol::frame::Frame;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::info::RawOutcome;

@@ -207,11 +207,7 @@ pub(crate) fn not_completed(record: &RunRecord) -> Option<NotCompleted> {
 }
 
 fn failure(end: EndRecord) -> Failure {
-    Failure {
-        message: end.error.unwrap_or_default(),
-        kind: end.kind,
-        permanent: end.permanent,
-    }
+    Failure { message: end.error.unwrap_or_default(), kind: end.kind, permanent: end.permanent }
 }
 
 /// The outcome of a run whose output is JSON.

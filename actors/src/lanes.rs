@@ -9,13 +9,14 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{AgentKey, Outcome, Phase, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
 use storage::records::{Head, LiveRecord, OwedRecord, QueuedRecord, RunRecord, TombstoneRecord};
 use storage::{Committer, Key, codec};
 
+use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::Decided;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
@@ -24,8 +25,8 @@ use crate::messages::{Reply, StartRun, Started};
 use crate::past::Past;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
-use crate::Error;
 
+pub(crate) use clear::purge;
 pub(crate) use start::start_existing;
 
 /// What a lane does.
@@ -165,10 +166,7 @@ pub(crate) async fn outcome(
 }
 
 /// A run that is not in memory, as it stands.
-pub(crate) async fn inspect(
-    args: &AgentArgs,
-    run_id: &RunId,
-) -> Result<Option<Inspection>, Error> {
+pub(crate) async fn inspect(args: &AgentArgs, run_id: &RunId) -> Result<Option<Inspection>, Error> {
     let run = RunKey::new(&args.path, run_id);
     let Some(stored) = Stored::read(args, run_id).await? else { return Ok(None) };
     let position = match stored.record.queue_number {
@@ -225,17 +223,8 @@ pub(crate) async fn spawn(
         record.attempt,
         past,
     ));
-    let run_args = RunArgs {
-        shared,
-        child,
-        input,
-        record,
-        record_revision,
-        writer,
-        signals,
-        decided,
-        permit,
-    };
+    let run_args =
+        RunArgs { shared, child, input, record, record_revision, writer, signals, decided, permit };
     let once = Mutex::new(Some(run_args));
     let spec = ChildSpec::temporary(path.as_str(), move || {
         let args = once.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -245,9 +234,7 @@ pub(crate) async fn spawn(
     match supervisors.runs.add(spec).await {
         Ok(_) => Ok(LaneEnd::LIVE),
         Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
-        Err(error) => {
-            Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() })
-        }
+        Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
     }
 }
 
@@ -347,9 +334,4 @@ async fn queue_position(args: &AgentArgs, number: u64) -> Result<usize, Error> {
     })
     .await?;
     Ok(position)
-}
-
-/// Whether a phase means that nobody may be executing the run.
-pub(crate) fn is_executed(phase: Phase) -> bool {
-    matches!(phase, Phase::Starting | Phase::Running)
 }

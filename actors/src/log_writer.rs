@@ -10,6 +10,9 @@ use storage::{Batch, Changes, Expect, Key};
 /// batch's limit; a single larger entry goes in parts.
 pub(crate) const COMMIT_BYTES_MAX: usize = 96 << 10;
 
+/// About how many bytes an entry takes whose payload is elsewhere.
+const REFERENCE_BYTES: usize = 512;
+
 /// The one writer of a run's log. Every append expects the head at the revision that the append
 /// before it gave it, so that a second writer gets a conflict and never a number.
 #[derive(Debug, Clone)]
@@ -83,10 +86,8 @@ impl LogWriter {
                 let inline = std::mem::take(inline);
                 *payload = self.store(inline, INLINE_BYTES_MAX, changes, parts);
             }
-            let size = match &mut stored {
-                stored if stored.payload_mut().is_some_and(|p| matches!(p, Payload::Parts { .. })) => 64,
-                stored => stored.bytes(),
-            };
+            let in_parts = matches!(stored.payload_mut(), Some(Payload::Parts { .. }));
+            let size = if in_parts { REFERENCE_BYTES } else { stored.bytes() };
             if !record.entries.is_empty() && bytes + size > INLINE_BYTES_MAX {
                 self.put(&mut record, changes);
                 bytes = 0;

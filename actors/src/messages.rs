@@ -7,12 +7,12 @@ use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage as storage;
 use tokio::sync::oneshot;
 
+use crate::Error;
 use crate::error::RunError;
 use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
 use crate::registry::Returned;
 use crate::turns::TurnEnd;
-use crate::Error;
 
 /// An answer that is due; dropping it tells the asker to ask again.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;

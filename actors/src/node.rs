@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
 use ghostlight_storage::Committer;
+use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
 use ractor::ActorRef;
 use tokio::sync::{Notify, Semaphore};
@@ -40,9 +41,16 @@ pub(crate) struct Node {
     seed: Mutex<fastrand::Rng>,
     tasks: TaskTracker,
     kill: CancellationToken,
-    /// How often the bodies of steps were executed; counted in tests alone.
-    executions: Option<Mutex<BTreeMap<(String, String), u64>>>,
+    executions: Option<Executions>,
+    pub(crate) probe: Option<Probe>,
 }
+
+/// How often the bodies of steps were executed, by run id and step key; counted in tests alone.
+pub(crate) type Executions = Arc<Mutex<BTreeMap<(String, String), u64>>>;
+
+/// Told of every durable entry of every run before anybody else is; in tests alone. `false` means
+/// that the system has just crashed: nobody else is told.
+pub(crate) type Probe = Arc<dyn Fn(&RunId, &LogEntry) -> bool + Send + Sync>;
 
 /// Two supervisors, side by side: a parent's death never touches a child.
 pub(crate) struct Supervisors {
@@ -57,12 +65,13 @@ pub(crate) struct NodeParts {
     pub(crate) kinds: Kinds,
     pub(crate) incarnation: u64,
     pub(crate) seed: u64,
-    pub(crate) count_executions: bool,
+    pub(crate) executions: Option<Executions>,
+    pub(crate) probe: Option<Probe>,
 }
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { clock, limits, committer, kinds, incarnation, seed, count_executions } =
+        let NodeParts { clock, limits, committer, kinds, incarnation, seed, executions, probe } =
             parts;
         Self {
             clock,
@@ -83,7 +92,8 @@ impl Node {
             seed: Mutex::new(fastrand::Rng::with_seed(seed)),
             tasks: TaskTracker::new(),
             kill: CancellationToken::new(),
-            executions: count_executions.then(Mutex::default),
+            executions,
+            probe,
         }
     }
 
@@ -104,11 +114,12 @@ impl Node {
         })
     }
 
-    /// Drops every task of the system where it stands, and waits until they are gone.
-    pub(crate) async fn kill(&self) {
-        self.draining.store(true, Ordering::Release);
+    pub(crate) fn cancel_tasks(&self) {
         self.kill.cancel();
-        self.hub.close();
+    }
+
+    /// Waits until every task of the system is gone.
+    pub(crate) async fn tasks_ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -151,20 +162,13 @@ impl Node {
             *executions.entry(key).or_default() += 1;
         }
     }
-
-    /// How often the body of each step was executed, by run id and step key.
-    pub(crate) fn executions(&self) -> BTreeMap<(String, String), u64> {
-        self.executions
-            .as_ref()
-            .map(|counts| counts.lock().unwrap_or_else(PoisonError::into_inner).clone())
-            .unwrap_or_default()
-    }
 }
 
 /// The runs whose actors are alive. The store is the authority; this is for finding them.
 #[derive(Default)]
 pub(crate) struct LiveRuns {
     actors: Mutex<HashMap<RunKey, ActorRef<RunMsg>>>,
+    removed: Notify,
 }
 
 impl LiveRuns {
@@ -178,6 +182,18 @@ impl LiveRuns {
 
     pub(crate) fn remove(&self, run: RunKey) {
         self.lock().remove(&run);
+        self.removed.notify_waiters();
+    }
+
+    /// Waits until no run is being executed.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let removed = self.removed.notified();
+            if self.len() == 0 {
+                return;
+            }
+            removed.await;
+        }
     }
 
     pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {

@@ -68,7 +68,7 @@ pub(crate) struct Kind {
 }
 
 /// All kinds by name.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Kinds {
     kinds: BTreeMap<&'static str, Arc<Kind>>,
 }

@@ -30,6 +30,8 @@ use crate::registry::ErasedChild;
 use crate::shared::Shared;
 use crate::{Error, RunContext};
 
+pub(crate) use self::commit::completion;
+
 pub(crate) struct RunActor;
 
 /// What a run's actor starts with: everything was read, and its epoch is durable.

@@ -15,10 +15,10 @@ use ractor::ActorRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::node::Node;
 use crate::info::Progress;
-use crate::past::Past;
 use crate::messages::RunMsg;
+use crate::node::Node;
+use crate::past::Past;
 
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
@@ -280,6 +280,11 @@ impl Shared {
         }
     }
 
+    /// Judges that the code has returned.
+    pub(crate) fn finish(&self) -> Result<(), Mismatch> {
+        self.lock().journal.finish()
+    }
+
     /// Stops the code where it stands, if it has done nothing since `activity`, and returns when
     /// the first of its sleeps is due.
     pub(crate) fn freeze(&self, activity: u64) -> Option<u64> {
@@ -320,12 +325,7 @@ impl Shared {
     }
 
     /// The actor reports that everything up to `number` is durable, with what completed by it.
-    pub(crate) fn durable(
-        &self,
-        number: u64,
-        bytes: usize,
-        completed: Vec<(Call, CallResult)>,
-    ) {
+    pub(crate) fn durable(&self, number: u64, bytes: usize, completed: Vec<(Call, CallResult)>) {
         let mut inner = self.lock();
         inner.durable = inner.durable.max(number);
         inner.queued_bytes = inner.queued_bytes.saturating_sub(bytes);

@@ -81,10 +81,8 @@ impl<'a> State<'a> {
                 }
                 Some(Acted::Append) => {
                     inner.write_state(key, value.clone());
-                    let entry = LogEntry::State {
-                        key: key.to_owned(),
-                        value: value.map(Payload::Inline),
-                    };
+                    let entry =
+                        LogEntry::State { key: key.to_owned(), value: value.map(Payload::Inline) };
                     self.shared.push(&mut inner, entry)
                 }
                 // A mismatch: the code ends here.

@@ -82,7 +82,10 @@ enum Stage<'a, T> {
     Asked,
     Body(Body<'a, T>),
     /// A try has failed; the count is being recorded.
-    Failed { number: u64, wait: std::time::Duration },
+    Failed {
+        number: u64,
+        wait: std::time::Duration,
+    },
     Backoff(Pin<Box<tokio::time::Sleep>>),
     Done,
 }
@@ -233,7 +236,9 @@ impl<T: Recorded> Future for Step<'_, T> {
                     this.stage = Stage::Asked;
                     if let Err(error) = this.shared.open(&this.call) {
                         this.stage = Stage::Done;
-                        return Poll::Ready(Err(RunError::from(error).kind("step-key").permanent()));
+                        return Poll::Ready(Err(RunError::from(error)
+                            .kind("step-key")
+                            .permanent()));
                     }
                 }
                 Stage::Asked => match this.shared.poll_call(&this.call, cx) {
@@ -289,10 +294,7 @@ impl<T> Drop for Step<'_, T> {
     }
 }
 
-fn read_result<T: Recorded>(
-    key: &str,
-    result: crate::shared::CallResult,
-) -> Result<T, RunError> {
+fn read_result<T: Recorded>(key: &str, result: crate::shared::CallResult) -> Result<T, RunError> {
     match result {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             RunError::new(format!("the recorded result of step {key:?} does not fit: {error}"))

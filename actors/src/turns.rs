@@ -232,10 +232,7 @@ async fn deliver(args: &AgentArgs, run_id: RunId) -> TurnEnd {
 }
 
 /// Calls the finish hook for a run, and records that it was called, or when it is tried again.
-async fn try_deliver(
-    args: &AgentArgs,
-    run_id: &RunId,
-) -> Result<(Option<Duration>, bool), Error> {
+async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duration>, bool), Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let key = Key::owed(AgentKey::from(&args.path), run, FINISH);
     let Some(read) = node.committer.get(key.clone().into_bytes()).await? else {
@@ -275,9 +272,8 @@ async fn try_deliver(
                 Err(panic) => panic,
             };
             tracing::warn!(%run_id, agent = %args.path, tries = owed.tries + 1, error, "a finish hook failed");
-            let wait = RETRY_FIRST
-                .saturating_mul(2u32.saturating_pow(owed.tries.min(16)))
-                .min(RETRY_MAX);
+            let wait =
+                RETRY_FIRST.saturating_mul(2u32.saturating_pow(owed.tries.min(16))).min(RETRY_MAX);
             owed.tries = owed.tries.saturating_add(1);
             owed.due_ms = node.clock.now_ms().saturating_add(crate::clock::millis(wait));
             changes.put(&key, &owed);
@@ -289,7 +285,11 @@ async fn try_deliver(
 }
 
 /// Runs `body` as a turn of an agent, and waits for what it returns.
-pub(crate) async fn turn<T, F, Fut>(node: &Arc<Node>, agent: &AgentPath, body: F) -> Result<T, Error>
+pub(crate) async fn turn<T, F, Fut>(
+    node: &Arc<Node>,
+    agent: &AgentPath,
+    body: F,
+) -> Result<T, Error>
 where
     T: Send + 'static,
     F: FnOnce(AgentContext) -> Fut + Send + 'static,
@@ -306,7 +306,9 @@ where
     }));
     let actor = node.agent(agent).await?;
     actor.cast(AgentMsg::Turn(turn)).map_err(|_| down(agent, "it has just left memory"))?;
-    receiver.await.map_err(|_| down(agent, "the turn did not end: it panicked, or the agent was restarted"))
+    receiver
+        .await
+        .map_err(|_| down(agent, "the turn did not end: it panicked, or the agent was restarted"))
 }
 
 fn down(agent: &AgentPath, why: &str) -> Error {

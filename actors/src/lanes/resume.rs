@@ -31,7 +31,8 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
-    let end = start::enter(args, stored.record, stored.record_revision + 1, writer, Past::default());
+    let end =
+        start::enter(args, stored.record, stored.record_revision + 1, writer, Past::default());
     Ok(LaneEnd { queued: -1, ..end.await })
 }
 
@@ -117,10 +118,7 @@ fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunS
 
 /// The code did not fit the journal: the run waits for the next incarnation.
 fn is_parked(record: &RunRecord) -> bool {
-    record
-        .state
-        .interrupted
-        .is_some_and(|i| i.reason == Some(InterruptReason::JournalMismatch))
+    record.state.interrupted.is_some_and(|i| i.reason == Some(InterruptReason::JournalMismatch))
 }
 
 async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
@@ -177,10 +175,8 @@ async fn back_off(args: &AgentArgs, run: RunKey, stored: Stored) -> Result<LaneE
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     stored.writer(args, run).put_head(&mut changes);
     let due_ms = stored.record.wake_at_ms.unwrap_or_default();
-    let timer = TimerRecord {
-        parent: stored.record.parent.clone(),
-        run_id: stored.record.run_id.clone(),
-    };
+    let timer =
+        TimerRecord { parent: stored.record.parent.clone(), run_id: stored.record.run_id.clone() };
     changes.put(&Key::timer(due_ms, run), &timer);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
     args.node.timers.set(due_ms);

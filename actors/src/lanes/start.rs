@@ -24,11 +24,7 @@ use crate::messages::{Reply, StartRun, Started};
 use crate::past::Past;
 
 /// Records a new run and hands it to its actor, or joins the run that has the id.
-pub(super) async fn start(
-    args: &AgentArgs,
-    start: &StartRun,
-    reply: Reply<Started>,
-) -> LaneEnd {
+pub(super) async fn start(args: &AgentArgs, start: &StartRun, reply: Reply<Started>) -> LaneEnd {
     let hook = args.kind.hooks.start.clone();
     let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
     let (record, writer) = match record(args, start, phase, None).await {

@@ -64,14 +64,8 @@ impl RunActorState {
             changes.put(&key, &self.record);
             self.record_revision += 1;
         }
-        self.in_flight = Some(InFlight {
-            entries,
-            first_number,
-            queued,
-            queued_bytes,
-            record_written,
-            ends,
-        });
+        self.in_flight =
+            Some(InFlight { entries, first_number, queued, queued_bytes, record_written, ends });
         self.send(myself, parts, changes.into_batch());
     }
 
@@ -115,6 +109,11 @@ impl RunActorState {
         let Some(done) = self.in_flight.take() else { return };
         if let Err(error) = result {
             return self.lost(myself, &error);
+        }
+        if let Some(probe) = &self.shared.node.probe
+            && !done.entries.iter().all(|entry| probe(&self.shared.run_id, entry))
+        {
+            return self.lost(myself, &storage::Error::Closed);
         }
         self.publish(&done);
         let completed = done.entries.into_iter().filter_map(completion).collect();
@@ -196,7 +195,7 @@ impl RunActorState {
     }
 }
 
-fn completion(entry: LogEntry) -> Option<(Call, CallResult)> {
+pub(crate) fn completion(entry: LogEntry) -> Option<(Call, CallResult)> {
     match entry {
         LogEntry::Completed { call, result: Payload::Inline(bytes) } => {
             Some((call.into(), Ok(bytes)))

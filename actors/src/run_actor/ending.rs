@@ -50,10 +50,6 @@ pub(crate) const ENDED: &str = "ended";
 pub(crate) const WAITING: &str = "waiting";
 
 impl Ending {
-    pub(crate) fn aborted() -> Self {
-        Self::Decided(Decided::Aborted)
-    }
-
     pub(crate) fn is_decided(&self) -> bool {
         matches!(self, Self::Decided(_) | Self::Committing(_) | Self::Ended)
     }
@@ -77,18 +73,16 @@ impl RunActorState {
         let decided = match end {
             // A cancel that was requested before the code returned decides the end.
             _ if self.state().cancelling => Decided::Aborted,
-            CodeEnd::Returned(result) => match self.shared.lock().journal.finish() {
+            CodeEnd::Returned(result) => match self.shared.finish() {
                 Ok(()) => self.judge(result),
                 Err(mismatch) => {
                     self.ending = Ending::Leaving(Leaving::Parked { mismatch });
                     return self.pump(myself);
                 }
             },
-            CodeEnd::Panicked(message) => Decided::Failed(Failure {
-                message,
-                kind: Some("panic".into()),
-                permanent: false,
-            }),
+            CodeEnd::Panicked(message) => {
+                Decided::Failed(Failure { message, kind: Some("panic".into()), permanent: false })
+            }
             // Nobody drops the code but a cancel, a suspension, a mismatch, and the whole system.
             CodeEnd::Dropped => {
                 self.ending = Ending::Lost;
@@ -107,9 +101,9 @@ impl RunActorState {
         let limit = self.shared.node.limits.output_bytes_max;
         match limits::check("the run's output", returned.output.len(), limit) {
             Ok(()) => Decided::Completed(returned),
-            Err(error) => Decided::Failed(
-                RunError::from(error).kind("too-large").permanent().failure,
-            ),
+            Err(error) => {
+                Decided::Failed(RunError::from(error).kind("too-large").permanent().failure)
+            }
         }
     }
 
@@ -183,11 +177,7 @@ impl RunActorState {
         }
     }
 
-    fn add_interruption(
-        &mut self,
-        mismatch: &Mismatch,
-        entries: &mut Vec<LogEntry>,
-    ) -> RawOutcome {
+    fn add_interruption(&mut self, mismatch: &Mismatch, entries: &mut Vec<LogEntry>) -> RawOutcome {
         let reason = Some(InterruptReason::JournalMismatch);
         let interruption = Interruption { reason, child_still_running: Some(false) };
         let error = format!("{}: {mismatch}", self.shared.path);
@@ -237,4 +227,3 @@ impl RunActorState {
         }
     }
 }
-

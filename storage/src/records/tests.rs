@@ -230,7 +230,8 @@ async fn payloads_of_every_size_come_back() {
     let sizes = [0, 1, 24 << 10, (24 << 10) + 1, 48 << 10, 200_000, 1 << 20];
     for (number, size) in sizes.into_iter().enumerate() {
         let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
-        let (payload, batches) = Payload::split(run, number as u64, 1, INLINE_BYTES_MAX, bytes.clone());
+        let (payload, batches) =
+            Payload::split(run, number as u64, 1, INLINE_BYTES_MAX, bytes.clone());
         assert_eq!(batches.is_empty(), size <= 24 << 10);
         assert_eq!(payload.len(), size as u64);
         commit_all(&committer, batches).await;

@@ -1,0 +1,207 @@
+//! The actor system of one process.
+
+mod builder;
+mod recover;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_storage as storage;
+use ghostlight_supervisor::{ExitNotice, ExitReason};
+use storage::CommitterHandle;
+
+pub use self::builder::SystemBuilder;
+
+use crate::agent_ref::AgentRef;
+use crate::messages::{AgentMsg, RunExit};
+use crate::node::Node;
+use crate::run_actor::ending::{ENDED, WAITING};
+use crate::{Agent, AgentHandle, Error};
+
+/// The actor system of one process. Cheap to clone.
+///
+/// Several systems live in one process without seeing each other. When the last clone is dropped,
+/// the system stops where it stands, as if the process had been killed: what is durable stays, and
+/// the next system on the same store goes on. [`System::shutdown`] lets running work come to an end
+/// first.
+#[derive(Clone)]
+pub struct System {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: Arc<Node>,
+    committer: std::sync::Mutex<Option<CommitterHandle>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.node.stop_now();
+    }
+}
+
+impl System {
+    /// Builds a system on the folder `path`, created if it is missing: the sled store, every commit
+    /// synced before it is acknowledged.
+    pub fn open(path: impl Into<std::path::PathBuf>) -> SystemBuilder {
+        SystemBuilder::open(path.into())
+    }
+
+    /// Builds a system whose store is gone with it: for tests and experiments.
+    pub fn in_memory() -> SystemBuilder {
+        SystemBuilder::in_memory()
+    }
+
+    /// Builds a system on any store.
+    pub fn on_store(store: impl storage::Store) -> SystemBuilder {
+        SystemBuilder::on_store(store)
+    }
+
+    /// The agent of type `A` with this name; it need not exist yet.
+    ///
+    /// # Errors
+    /// An invalid name, and [`Error::UnknownType`].
+    pub fn agent<A: Agent>(&self, name: &str) -> Result<AgentHandle<A>, Error> {
+        let path = AgentPath::root(A::TYPE, name)?;
+        self.inner.node.kinds.get(A::TYPE)?;
+        Ok(AgentHandle::outside(Arc::clone(&self.inner.node), path))
+    }
+
+    /// The agent at an address, without its type.
+    ///
+    /// # Errors
+    /// [`Error::UnknownType`].
+    pub fn agent_at(&self, path: &AgentPath) -> Result<AgentRef, Error> {
+        self.inner.node.kinds.get(path.agent_type())?;
+        Ok(AgentRef::new(Arc::clone(&self.inner.node), path.clone()))
+    }
+
+    /// The addresses of all agents that have runs.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn agents(&self) -> Result<Vec<AgentPath>, Error> {
+        crate::list::parents(&self.inner.node.committer).await
+    }
+
+    /// The addresses of the agents in memory.
+    pub fn agents_in_memory(&self) -> Vec<AgentPath> {
+        self.inner.node.agents.ids().into_iter().map(|(path, _)| path).collect()
+    }
+
+    /// How many runs are being executed in this process.
+    pub fn live_runs(&self) -> usize {
+        self.inner.node.live.len()
+    }
+
+    /// What the store has done since the system started.
+    pub fn commits(&self) -> storage::CommitterStats {
+        self.inner.node.committer.stats()
+    }
+
+    /// Stops the system: takes no new work, waits for the runs that are being executed, at most as
+    /// long as the limits say (10 s), and closes the store. Runs that have not ended by then go on
+    /// with the next system, as after a crash. Returns how many those are.
+    ///
+    /// # Cancel safety
+    /// Dropped, the system may go on draining; calling it again is fine.
+    pub async fn shutdown(self) -> usize {
+        let node = &self.inner.node;
+        node.draining.store(true, Ordering::Release);
+        let drained = node.live.emptied();
+        // What is left is counted below.
+        let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
+        let left = node.live.len();
+        node.stop().await;
+        let handle = {
+            let mut committer =
+                self.inner.committer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            committer.take()
+        };
+        if let Some(handle) = handle
+            && let Err(error) = handle.shutdown().await
+        {
+            tracing::error!(%error, "the store was not closed in order");
+        }
+        left
+    }
+
+    /// Stops the system where it stands, as a SIGKILL of the process would: nothing more is
+    /// written. Returns when all its actors and tasks are gone.
+    ///
+    /// # Cancel safety
+    /// Dropped, some actors may go on for a moment; nothing more is written all the same.
+    pub async fn crash(self) {
+        let node = &self.inner.node;
+        node.committer.fence();
+        node.stop().await;
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.inner.node
+    }
+}
+
+impl Node {
+    /// Drops every task and actor of the system where it stands.
+    pub(crate) fn stop_now(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.cancel_tasks();
+        self.hub.close();
+        if let Some(supervisors) = self.supervisors.get() {
+            // Killing a supervisor kills its children.
+            supervisors.agents.cell().kill();
+            supervisors.runs.cell().kill();
+        }
+    }
+
+    /// As [`Node::stop_now`]; returns when all are gone.
+    pub(crate) async fn stop(&self) {
+        self.stop_now();
+        if let Some(supervisors) = self.supervisors.get() {
+            supervisors.agents.ended().await;
+            supervisors.runs.ended().await;
+        }
+        self.tasks_ended().await;
+    }
+
+    /// A run's actor has ended: its parent decides what follows.
+    pub(crate) fn run_exited(self: &Arc<Self>, notice: &ExitNotice) {
+        let Ok(path) = notice.id.as_str().parse::<AgentPath>() else { return };
+        let Some((parent, run_id)) = path.parent() else { return };
+        let exit = match &notice.reason {
+            ExitReason::Normal(Some(reason)) if reason == ENDED => RunExit::Ended,
+            ExitReason::Normal(Some(reason)) if reason == WAITING => RunExit::Waiting,
+            reason => {
+                tracing::warn!(%run_id, agent = %path, %reason, "a run's actor is gone");
+                RunExit::Lost
+            }
+        };
+        self.live.remove(ghostlight_protocol::RunKey::new(&parent, &run_id));
+        self.tell_parent(&parent, run_id, exit);
+    }
+
+    fn tell_parent(self: &Arc<Self>, parent: &AgentPath, run_id: RunId, exit: RunExit) {
+        let message = AgentMsg::Exited(run_id, exit);
+        match self.agents.get(parent) {
+            Some(actor) => {
+                // If it is just going, its next life looks at the store.
+                let _ = actor.cast(message);
+            }
+            None => {
+                let capped = self
+                    .kinds
+                    .get(parent.agent_type())
+                    .is_ok_and(|kind| kind.settings.max_concurrent_runs.is_some());
+                // The slot may be somebody else's turn; a lost run is found by the next life.
+                if capped || exit == RunExit::Lost {
+                    self.send(parent, message);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Building a system: kinds of agents, store, clock, seed, limits.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use ghostlight_protocol::Limits;
+use ghostlight_storage as storage;
+use ghostlight_supervisor::{Config, ExitNotice, Supervisor};
+use storage::{
+    Committer, CommitterHandle, CommitterOptions, Durability, FolderLock, MemoryStore, SledStore,
+    Store,
+};
+
+use super::{Inner, System, recover};
+use crate::agents::path_of;
+use crate::clock::{Clock, VirtualClock, WallClock};
+use crate::node::{Executions, Node, NodeParts, Supervisors};
+use crate::registry::Kinds;
+use crate::{Agent, Child, StartError, timers};
+
+enum StoreChoice {
+    Sled(PathBuf),
+    Locked(FolderLock),
+    Memory(MemoryStore),
+    /// Started on a thread of its own.
+    Custom(Box<dyn FnOnce(CommitterOptions) -> (Committer, CommitterHandle) + Send>),
+}
+
+/// Collects what a system is made of; see [`System::open`].
+#[must_use = "a builder does nothing until `start` is awaited"]
+pub struct SystemBuilder {
+    store: StoreChoice,
+    durability: Durability,
+    kinds: Kinds,
+    error: Option<StartError>,
+    clock: Option<Arc<dyn Clock>>,
+    seed: Option<u64>,
+    limits: Limits,
+    park_unregistered: bool,
+    executions: Option<Executions>,
+    probe: Option<crate::node::Probe>,
+}
+
+impl SystemBuilder {
+    fn new(store: StoreChoice) -> Self {
+        Self {
+            store,
+            durability: Durability::PowerLoss,
+            kinds: Kinds::default(),
+            error: None,
+            clock: None,
+            seed: None,
+            limits: Limits::default(),
+            park_unregistered: false,
+            executions: None,
+            probe: None,
+        }
+    }
+
+    pub(super) fn open(path: PathBuf) -> Self {
+        Self::new(StoreChoice::Sled(path))
+    }
+
+    pub(super) fn in_memory() -> Self {
+        Self::new(StoreChoice::Memory(MemoryStore::new()))
+    }
+
+    pub(super) fn on_store(store: impl Store) -> Self {
+        Self::new(StoreChoice::Custom(Box::new(move |options| Committer::start(store, options))))
+    }
+
+    /// Builds on a folder whose lock the caller holds already.
+    pub fn on_locked_folder(lock: FolderLock) -> Self {
+        Self::new(StoreChoice::Locked(lock))
+    }
+
+    /// Builds on a memory store that the caller keeps, to open it again later.
+    pub fn on_memory_store(store: MemoryStore) -> Self {
+        Self::new(StoreChoice::Memory(store))
+    }
+
+    /// Registers a kind of agent that is a parent only.
+    pub fn agent<A: Agent>(mut self, agent: A) -> Self {
+        let added = self.kinds.add_agent(agent);
+        self.error = self.error.or(added.err());
+        self
+    }
+
+    /// Registers a kind of agent that executes runs, and may be a parent, too.
+    pub fn child<C: Child>(mut self, child: C) -> Self {
+        let added = self.kinds.add_child(child);
+        self.error = self.error.or(added.err());
+        self
+    }
+
+    /// What an acknowledged commit survives; [`Durability::PowerLoss`] by default.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets the wall clock; the machine's by default.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Sets the seed of everything that chance decides: fresh ids, and the jitter of backoffs. By
+    /// default it is taken from the operating system.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Sets the limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Starts although the store has live runs of types that are not registered: they are left
+    /// alone, and go on once their type is registered again.
+    pub fn park_unregistered(mut self) -> Self {
+        self.park_unregistered = true;
+        self
+    }
+
+    pub(crate) fn kinds(mut self, kinds: Kinds) -> Self {
+        self.kinds = kinds;
+        self
+    }
+
+    pub(crate) fn take_kinds(&mut self) -> Kinds {
+        std::mem::take(&mut self.kinds)
+    }
+
+    pub(crate) fn take_error(&mut self) -> Option<StartError> {
+        self.error.take()
+    }
+
+    pub(crate) fn observe(mut self, executions: Executions, probe: crate::node::Probe) -> Self {
+        self.executions = Some(executions);
+        self.probe = Some(probe);
+        self
+    }
+
+    /// Starts the system. Starting is recovering: what an earlier process has left behind goes on
+    /// in the background, and the start does not wait for any of it.
+    ///
+    /// # Errors
+    /// Kinds that cannot be registered; a store that cannot be opened, above all
+    /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered.
+    ///
+    /// # Cancel safety
+    /// Dropped, the store is closed again.
+    pub async fn start(self) -> Result<System, StartError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let memory = matches!(self.store, StoreChoice::Memory(_));
+        let (committer, handle) = open(self.store, self.durability).await?;
+        let incarnation = recover::next_incarnation(&committer).await?;
+        let work = recover::find_work(&committer, &self.kinds, self.park_unregistered).await?;
+        let clock = self.clock.unwrap_or_else(|| match memory {
+            // In memory, time is the runtime's, so that a test that pauses it pauses all.
+            true => Arc::new(VirtualClock::starting_at(VIRTUAL_EPOCH_MS)),
+            false => Arc::new(WallClock),
+        });
+        let seed = self.seed.unwrap_or_else(|| fastrand::Rng::new().u64(..));
+        let node = Arc::new(Node::new(NodeParts {
+            clock,
+            limits: self.limits,
+            committer,
+            kinds: self.kinds,
+            incarnation,
+            seed,
+            executions: self.executions,
+            probe: self.probe,
+        }));
+        let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };
+        let system = System { inner: Arc::new(inner) };
+        supervise(&node, seed).await?;
+        node.spawn(timers::run(Arc::clone(&node)));
+        node.spawn(recover::sweep(Arc::clone(&node)));
+        node.spawn(recover::recover(Arc::clone(&node), work));
+        tracing::info!(incarnation, "system started");
+        Ok(system)
+    }
+}
+
+/// What a system in memory takes for the time at its start: 2026-01-01.
+const VIRTUAL_EPOCH_MS: u64 = 1_767_225_600_000;
+
+async fn open(
+    store: StoreChoice,
+    durability: Durability,
+) -> Result<(Committer, CommitterHandle), StartError> {
+    let options = CommitterOptions::default();
+    let opened = match store {
+        StoreChoice::Memory(store) => return Ok(Committer::inline(store)),
+        StoreChoice::Custom(start) => return Ok(start(options)),
+        StoreChoice::Sled(path) => {
+            tokio::task::spawn_blocking(move || SledStore::open(path, durability)).await
+        }
+        StoreChoice::Locked(lock) => {
+            tokio::task::spawn_blocking(move || SledStore::open_locked(lock, durability)).await
+        }
+    };
+    let store = opened.map_err(|error| StartError::System(error.to_string()))??;
+    Ok(Committer::start(store, options))
+}
+
+/// Starts the two supervisors, side by side: a parent's death never touches a child.
+async fn supervise(node: &Arc<Node>, seed: u64) -> Result<(), StartError> {
+    let weak: Weak<Node> = Arc::downgrade(node);
+    let runs = Config::new(seed).on_exit({
+        let weak = weak.clone();
+        move |notice: ExitNotice| {
+            if let Some(node) = weak.upgrade() {
+                node.run_exited(&notice);
+            }
+        }
+    });
+    let agents = Config::new(seed.rotate_left(32)).on_exit(move |notice: ExitNotice| {
+        if let (Some(node), Some(path)) = (weak.upgrade(), path_of(&notice)) {
+            node.agents.down(&path, &notice);
+        }
+    });
+    let failed = |error: ghostlight_supervisor::Error| StartError::System(error.to_string());
+    let runs = Supervisor::start(runs, None).await.map_err(failed)?;
+    let agents = Supervisor::start(agents, None).await.map_err(failed)?;
+    // The cell is empty: a node is supervised once.
+    let _ = node.supervisors.set(Supervisors { runs, agents });
+    Ok(())
+}

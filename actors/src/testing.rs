@@ -1,0 +1,309 @@
+//! Tests of users' own agents: a run without a system, and a system that crashes on demand.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use ghostlight_protocol::{AgentPath, Limits, RunId};
+use ghostlight_storage::records::{LogEntry, StoredCall};
+use ghostlight_storage::{Committer, MemoryStore};
+use tokio::sync::Notify;
+
+use crate::clock::VirtualClock;
+use crate::log_writer::COMMIT_BYTES_MAX;
+use crate::node::{Executions, Node, NodeParts, Probe};
+use crate::past::Past;
+use crate::registry::Kinds;
+use crate::shared::Shared;
+use crate::step::StepKey;
+use crate::system::SystemBuilder;
+use crate::{Agent, AgentHandle, Child, Error, RunContext, RunError, StartError, System};
+
+/// Executes a run of `child` without a system and without a store: everything that the code records
+/// is durable at once. Sleeps take the time of the runtime, which a test may pause. Dispatching
+/// children of its own needs a [`TestSystem`].
+///
+/// # Errors
+/// What the code returns.
+///
+/// # Panics
+/// Outside a tokio runtime.
+///
+/// # Cancel safety
+/// Dropping it drops the run.
+///
+/// # Examples
+/// ```
+/// use ghostlight_actors::{Agent, Child, RunContext, RunError, testing};
+///
+/// struct Adder;
+/// impl Agent for Adder { const TYPE: &'static str = "Adder"; }
+/// impl Child for Adder {
+///     type Input = (u32, u32);
+///     type Output = u32;
+///     async fn run(&self, cx: &RunContext, (a, b): (u32, u32)) -> Result<u32, RunError> {
+///         cx.step("add", async || Ok(a + b)).await
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RunError> {
+/// assert_eq!(testing::run(&Adder, (1, 2)).await?, 3);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunError> {
+    let (committer, _handle) = Committer::inline(MemoryStore::new());
+    let node = Arc::new(Node::new(NodeParts {
+        clock: Arc::new(VirtualClock::starting_at(0)),
+        limits: Limits::default(),
+        committer,
+        kinds: Kinds::default(),
+        incarnation: 1,
+        seed: 0,
+        executions: None,
+        probe: None,
+    }));
+    let parent = AgentPath::root("Test", "test")?;
+    let run_id = RunId::new("run")?;
+    let path = parent.child(C::TYPE, &run_id)?;
+    let shared = Arc::new(Shared::new(node, parent, path, run_id, 1, Past::default()));
+    let cx = RunContext { shared: Arc::clone(&shared) };
+    let mut code = pin!(child.run(&cx, input));
+    poll_fn(|context| {
+        loop {
+            if let Poll::Ready(result) = code.as_mut().poll(context) {
+                return Poll::Ready(result);
+            }
+            let (entries, number) = shared.take(COMMIT_BYTES_MAX);
+            if entries.is_empty() {
+                shared.standstill();
+                return Poll::Pending;
+            }
+            let bytes = entries.iter().map(LogEntry::bytes).sum();
+            let completed = entries.into_iter().filter_map(crate::run_actor::completion).collect();
+            shared.durable(number, bytes, completed);
+        }
+    })
+    .await
+}
+
+/// A place in a run at which [`TestSystem::crash_after`] crashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point(String);
+
+impl Point {
+    /// Right after the result of this step is durable, and before the code is told.
+    pub fn step(key: impl StepKey) -> Self {
+        Self(key.step_key())
+    }
+}
+
+/// A system in memory, on a virtual clock, that crashes when told to and starts again on what was
+/// durable. For tests on a paused current-thread runtime: `#[tokio::test(start_paused = true)]`.
+pub struct TestSystem {
+    store: MemoryStore,
+    system: System,
+    kinds: Kinds,
+    seed: u64,
+    clock: VirtualClock,
+    limits: Limits,
+    executions: Executions,
+    armed: Arc<Armed>,
+    crashes: u64,
+}
+
+#[derive(Default)]
+struct Armed {
+    point: Mutex<Option<Point>>,
+    committer: Mutex<Option<Committer>>,
+    reached: Notify,
+}
+
+/// Collects the kinds of a [`TestSystem`].
+#[must_use = "a builder does nothing until `start` is awaited"]
+pub struct TestSystemBuilder {
+    builder: SystemBuilder,
+    seed: u64,
+    limits: Limits,
+}
+
+impl TestSystemBuilder {
+    /// Registers a kind of agent that is a parent only.
+    pub fn agent<A: Agent>(mut self, agent: A) -> Self {
+        self.builder = self.builder.agent(agent);
+        self
+    }
+
+    /// Registers a kind of agent that executes runs.
+    pub fn child<C: Child>(mut self, child: C) -> Self {
+        self.builder = self.builder.child(child);
+        self
+    }
+
+    /// Sets the limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Starts the system on an empty store.
+    ///
+    /// # Errors
+    /// As [`SystemBuilder::start`].
+    pub async fn start(mut self) -> Result<TestSystem, StartError> {
+        if let Some(error) = self.builder.take_error() {
+            return Err(error);
+        }
+        let store = MemoryStore::new();
+        let kinds = self.builder.take_kinds();
+        let clock = VirtualClock::starting_at(1_767_225_600_000);
+        let executions = Executions::default();
+        let armed = Arc::new(Armed::default());
+        let parts = Parts {
+            kinds: &kinds,
+            clock,
+            seed: self.seed,
+            limits: &self.limits,
+            executions: &executions,
+            armed: &armed,
+        };
+        let system = parts.start(store.clone()).await?;
+        Ok(TestSystem {
+            store,
+            system,
+            kinds,
+            seed: self.seed,
+            clock,
+            limits: self.limits,
+            executions,
+            armed,
+            crashes: 0,
+        })
+    }
+}
+
+struct Parts<'a> {
+    kinds: &'a Kinds,
+    clock: VirtualClock,
+    seed: u64,
+    limits: &'a Limits,
+    executions: &'a Executions,
+    armed: &'a Arc<Armed>,
+}
+
+impl Parts<'_> {
+    async fn start(&self, store: MemoryStore) -> Result<System, StartError> {
+        let armed = Arc::clone(self.armed);
+        let probe: Probe = Arc::new(move |_, entry| armed.see(entry));
+        let system = SystemBuilder::on_memory_store(store)
+            .kinds(self.kinds.clone())
+            .clock(self.clock)
+            .seed(self.seed)
+            .limits(self.limits.clone())
+            .observe(Arc::clone(self.executions), probe)
+            .start()
+            .await?;
+        *lock(&self.armed.committer) = Some(system.node().committer.clone());
+        Ok(system)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Armed {
+    /// Lets nothing more be written, or told, once the armed step is durable.
+    fn see(&self, entry: &LogEntry) -> bool {
+        let LogEntry::Completed { call: StoredCall::Step(key), .. } = entry else { return true };
+        let mut point = lock(&self.point);
+        if point.as_ref().is_none_or(|point| point.0 != *key) {
+            return true;
+        }
+        *point = None;
+        if let Some(committer) = &*lock(&self.committer) {
+            committer.fence();
+        }
+        self.reached.notify_one();
+        false
+    }
+}
+
+impl TestSystem {
+    /// Builds a test system; chance is decided by `seed` alone.
+    #[expect(clippy::new_ret_no_self, reason = "the kinds have to be known before it starts")]
+    pub fn new(seed: u64) -> TestSystemBuilder {
+        TestSystemBuilder { builder: System::in_memory(), seed, limits: Limits::default() }
+    }
+
+    /// The system of the current incarnation. Handles of an earlier one fail with
+    /// [`Error::Stopped`].
+    pub fn system(&self) -> &System {
+        &self.system
+    }
+
+    /// The agent of type `A` with this name, in the current incarnation.
+    ///
+    /// # Errors
+    /// As [`System::agent`].
+    pub fn agent<A: Agent>(&self, name: &str) -> Result<AgentHandle<A>, Error> {
+        self.system.agent(name)
+    }
+
+    /// Kills the system where it stands, and starts it again on what was durable.
+    ///
+    /// # Errors
+    /// As [`SystemBuilder::start`].
+    pub async fn crash(&mut self) -> Result<(), StartError> {
+        self.system.clone().crash().await;
+        self.crashes += 1;
+        self.store = self.store.reopen();
+        let parts = Parts {
+            kinds: &self.kinds,
+            clock: self.clock,
+            seed: self.seed.wrapping_add(self.crashes),
+            limits: &self.limits,
+            executions: &self.executions,
+            armed: &self.armed,
+        };
+        self.system = parts.start(self.store.clone()).await?;
+        Ok(())
+    }
+
+    /// Crashes once the result of a step is durable, and before the code is told of it. Armed from
+    /// this call on, so that the run may be dispatched before the future is awaited, through a
+    /// handle that was made before; the future returns when the system has started again.
+    ///
+    /// # Errors
+    /// As [`SystemBuilder::start`].
+    pub fn crash_after(
+        &mut self,
+        point: Point,
+    ) -> impl Future<Output = Result<(), StartError>> + '_ {
+        *lock(&self.armed.point) = Some(point);
+        async move {
+            self.armed.reached.notified().await;
+            self.crash().await
+        }
+    }
+
+    /// Lets so much virtual time pass, with everything that is due meanwhile.
+    pub async fn advance(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// How often the body of a step was executed, over all incarnations.
+    pub fn executions(&self, run_id: &str, key: impl StepKey) -> u64 {
+        let key = (run_id.to_owned(), key.step_key());
+        lock(&self.executions).get(&key).copied().unwrap_or(0)
+    }
+
+    /// How often the bodies of all steps were executed, by run id and step key.
+    pub fn all_executions(&self) -> BTreeMap<(String, String), u64> {
+        lock(&self.executions).clone()
+    }
+}

@@ -1,0 +1,168 @@
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::Source;
+
+/// The hash of an input's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InputHash([u8; 32]);
+
+impl InputHash {
+    /// Hashes an input.
+    pub fn of(input: &OsStr) -> Self {
+        InputHash(Sha256::digest(input.as_bytes()).into())
+    }
+
+    pub(super) fn finish(hasher: Sha256) -> Self {
+        InputHash(hasher.finalize().into())
+    }
+
+    /// Returns the run id of the input's occurrence of that number, counted from 0; see
+    /// [`run_id`].
+    pub fn run_id(&self, occurrence: u32) -> String {
+        let mut hasher = Sha256::new();
+        hasher.update(b"ghostlight input 1\0");
+        hasher.update(occurrence.to_le_bytes());
+        hasher.update(self.0);
+        hex(&hasher.finalize()[..16])
+    }
+}
+
+/// Makes the run id of an input: 32 lower-case hex digits.
+///
+/// The same input has the same id in any list, on any machine and in any later version; which of
+/// several equal inputs is meant is said by `occurrence`, counted from 0. The caller appends `~n`,
+/// the number of the try.
+pub fn run_id(input: &OsStr, occurrence: u32) -> String {
+    InputHash::of(input).run_id(occurrence)
+}
+
+/// Gives inputs their run ids, counting equal ones.
+///
+/// Keeps 16 bytes of hash and a counter for each different input, and nothing else. Equal inputs
+/// are interchangeable, so the ids of a list do not depend on its order.
+#[derive(Debug, Default)]
+pub struct RunIds {
+    seen: HashMap<[u8; 16], u32>,
+}
+
+impl RunIds {
+    /// Begins a list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the id of the list's next input.
+    pub fn next_id(&mut self, input: &OsStr) -> String {
+        self.next_id_of_hash(&InputHash::of(input))
+    }
+
+    /// Returns the id of the list's next input, of which only the hash is known.
+    pub fn next_id_of_hash(&mut self, hash: &InputHash) -> String {
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.0[..16]);
+        let occurrences = self.seen.entry(key).or_insert(0);
+        let occurrence = *occurrences;
+        *occurrences = occurrence.saturating_add(1);
+        hash.run_id(occurrence)
+    }
+}
+
+/// Names a batch by what it does and where its inputs come from, never by the inputs: 16 hex
+/// digits of a hash of command, working directory and source. Of the source its kind counts, and
+/// for files the paths as they are written.
+pub fn default_batch_name(command: &[OsString], cwd: &Path, source: &Source) -> String {
+    let mut hasher = Sha256::new();
+    // Every word is hashed with its length before it, and every list with its own, so that no two
+    // batches run into the same bytes.
+    let mut words = |words: &[&OsStr]| {
+        hasher.update((words.len() as u64).to_le_bytes());
+        for word in words {
+            hasher.update((word.len() as u64).to_le_bytes());
+            hasher.update(word.as_bytes());
+        }
+    };
+    words(&[OsStr::new("ghostlight batch 1")]);
+    words(&command.iter().map(OsString::as_os_str).collect::<Vec<_>>());
+    words(&[cwd.as_os_str()]);
+    match source {
+        Source::Arguments(_) => words(&[OsStr::new("arguments")]),
+        Source::Stdin { .. } => words(&[OsStr::new("stdin")]),
+        Source::Files { paths, .. } => {
+            words(&[OsStr::new("files")]);
+            words(&paths.iter().map(|path| path.as_os_str()).collect::<Vec<_>>());
+        }
+    }
+    hex(&hasher.finalize()[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Stored ids must mean the same input for ever.
+    #[test]
+    fn ids_are_fixed() {
+        let id = |input: &str, occurrence| run_id(OsStr::new(input), occurrence);
+        assert_eq!(id("", 0), "f84bd53fe3ef9c5f7b4a36e687870f32");
+        assert_eq!(id("a", 0), "7fe2a2f52dedce2bc144d7f723e1d341");
+        assert_eq!(id("a", 1), "2320b764e8eeef7fff9984a728183f1d");
+    }
+
+    #[test]
+    fn equal_inputs_have_ids_of_their_own_in_any_order() {
+        let ids = |inputs: &[&str]| {
+            let mut ids = RunIds::new();
+            inputs.iter().map(|input| ids.next_id(OsStr::new(input))).collect::<HashSet<_>>()
+        };
+        let there = ids(&["a", "b", "a", "c", "a"]);
+        assert_eq!(there.len(), 5);
+        assert_eq!(there, ids(&["c", "a", "a", "b", "a"]));
+        assert!(there.contains(&run_id(OsStr::new("a"), 2)));
+    }
+
+    #[test]
+    fn a_batch_is_named_by_command_folder_and_source_alone() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let files = |paths: &[&str], data: &str| Source::Files {
+            paths: paths.iter().map(PathBuf::from).collect(),
+            data: data.into(),
+        };
+        let name = |command: &[&str], cwd: &str, source: &Source| {
+            default_batch_name(&words(command), Path::new(cwd), source)
+        };
+        let stdin = Source::Stdin { nul: false };
+        let arguments = |inputs: &[&str]| Source::Arguments(words(inputs));
+        let names = [
+            name(&["wc", "-l"], "/d", &stdin),
+            name(&["wc -l"], "/d", &stdin),
+            name(&["wc", "-l", ""], "/d", &stdin),
+            name(&["wc", "-l"], "/e", &stdin),
+            name(&["wc", "-l"], "/d", &arguments(&["x"])),
+            name(&["wc", "-l"], "/d", &files(&["a"], "")),
+            name(&["wc", "-l"], "/d", &files(&["a", "b"], "")),
+        ];
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
+        assert!(names.iter().all(|name| name.len() == 16));
+        assert_eq!(names[0], "a0adc9d3e3d11501");
+        assert_eq!(names[0], name(&["wc", "-l"], "/d", &Source::Stdin { nul: true }));
+        assert_eq!(names[4], name(&["wc", "-l"], "/d", &arguments(&["y", "z"])));
+        assert_eq!(names[5], name(&["wc", "-l"], "/d", &files(&["a"], "other")));
+    }
+}

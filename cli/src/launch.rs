@@ -1,0 +1,57 @@
+//! Launches: one execution of one command, in a folder of its own, kept by a shim.
+//!
+//! A launch folder holds `lock` (held by the shim as long as it lives), `claim` (who the launch
+//! belongs to: a shim, or nobody any more), `stdout` and `stderr` (what the command wrote),
+//! `status` (how it ended, written last) and `shim.log` (the shim's own streams, normally empty).
+//!
+//! The order of events that makes recovery decidable:
+//!
+//! 1. the caller stores the folder's name and the boot id, durably;
+//! 2. [`spawn`] starts the shim; the shim takes `lock`, then `claim`, and only then executes the
+//!    command;
+//! 3. the command ends; the shim stores its output, then `status`, and ends too.
+//!
+//! Whoever finds the folder later calls [`recover`]. All functions that are not `async` block on
+//! files or processes: call them on the blocking pool. The `async` ones need a tokio runtime with
+//! I/O and time enabled.
+//!
+//! # What is not promised
+//!
+//! The output files are opened for appending, so writers never overwrite one another. But a
+//! command that opens its output *by name* and truncates it (`echo x > /dev/stderr` in a script)
+//! truncates the file; what was in it and had not been read yet is lost. `>> /dev/stderr` and
+//! `>&2` are safe.
+
+mod cancel;
+mod claim;
+mod decide;
+mod directory;
+mod end;
+mod error;
+mod follow;
+mod handle;
+mod leftover;
+mod observe;
+mod process;
+mod spawn;
+mod status;
+mod watch;
+
+pub use cancel::{Cancelled, cancel};
+pub use claim::{Claim, ShimClaim};
+pub use decide::{ClaimSeen, Decision, Facts, decide};
+pub use directory::LaunchDir;
+pub use end::{Conclusion, conclude};
+pub use error::{Error, SpawnError};
+pub use follow::{Offsets, OutputFollower};
+pub use handle::ShimHandle;
+pub use leftover::kill_leftover;
+pub use observe::{Recovered, give_up, recover};
+pub use process::boot_id;
+pub use spawn::{Spec, spawn};
+pub use status::{CommandEnd, Status};
+pub use watch::OutputWatcher;
+
+pub(crate) use directory::{LOCK, LOG, STATUS, STDERR, STDOUT};
+pub(crate) use leftover::wait_for_all;
+pub(crate) use process::{ProcessStat, pid_namespace};

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use super::claim::ShimClaim;
+use super::directory::LOCK;
+use super::error::on_blocking_pool;
+use super::observe::lock_is_held;
+use super::{Error, LaunchDir, ProcessStat, Recovered, Status, kill_leftover, recover};
+
+/// What a cancelled launch came to.
+#[derive(Debug)]
+pub enum Cancelled {
+    /// The command ended: by our signal, by itself, or long ago.
+    Ended(Status),
+    /// The command is gone without a status, and so is all that was left of it.
+    Vanished,
+    /// The command was not executed, and will not be by this launch.
+    NeverRan,
+    /// The command runs in another pid namespace and cannot be signalled from here.
+    OutOfReach,
+}
+
+/// Stops a launch's command: TERM to its process group, KILL after `grace`, and waits for the end.
+///
+/// A `grace` of zero kills at once. Nothing is signalled unless the shim is the process that its
+/// claim names and still holds its lock.
+///
+/// # Errors
+///
+/// As [`recover`] and [`kill_leftover`]; safe to repeat.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves the launch as it is: perhaps claimed as void, perhaps with its
+/// command told to terminate but never killed. Cancelling can begin again.
+pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error> {
+    loop {
+        let seen = dir.clone();
+        let shim = match on_blocking_pool(move || recover(&seen)).await? {
+            Recovered::Ended(status) => return Ok(Cancelled::Ended(status)),
+            Recovered::NeverRan => return Ok(Cancelled::NeverRan),
+            Recovered::Vanished(claim) => {
+                if let Some(claim) = claim {
+                    on_blocking_pool(move || kill_leftover(&claim)).await?;
+                }
+                return Ok(Cancelled::Vanished);
+            }
+            Recovered::Alive(shim) => shim,
+        };
+        if !shim.in_reach() {
+            if shim.claim().pid_namespace != super::pid_namespace()? {
+                return Ok(Cancelled::OutOfReach);
+            }
+            // The instant in which a shim is gone and its lock is not.
+            shim.ended().await?;
+            continue;
+        }
+        if !grace.is_zero() {
+            signal(dir, shim.claim(), Signal::TERM).await?;
+            if let Ok(ended) = tokio::time::timeout(grace, shim.ended()).await {
+                ended?;
+                continue;
+            }
+        }
+        signal(dir, shim.claim(), Signal::KILL).await?;
+        shim.ended().await?;
+    }
+}
+
+async fn signal(dir: &LaunchDir, claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
+    let (lock, claim) = (dir.file(LOCK), claim.clone());
+    on_blocking_pool(
+        move || {
+            if lock_is_held(&lock)? { signal_command(&claim, signal) } else { Ok(()) }
+        },
+    )
+    .await
+}
+
+/// Signals the group of a command whose shim is known to be alive.
+fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
+    let Some(leader) = Pid::from_raw(claim.process_group) else {
+        return Ok(());
+    };
+    // The shim alone reaps the command. So a child of the shim with the command's number is the
+    // command; if there is none, the command has ended, and the shim does the rest.
+    let process = pidfd_open(leader, PidfdFlags::empty());
+    let stat = ProcessStat::read(claim.process_group)?;
+    let Some(stat) = stat.filter(|stat| stat.parent == claim.pid && stat.session == claim.pid)
+    else {
+        return Ok(());
+    };
+    let sent = kill_process_group(leader, signal);
+    // A command may have moved itself to another group; its own group may then be empty.
+    if stat.group != claim.process_group
+        && let Ok(process) = process
+    {
+        // It may have ended meanwhile, which is as well.
+        let _ = pidfd_send_signal(process, signal);
+        return Ok(());
+    }
+    match sent {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => {
+            Err(Error::io("signal the command of", std::path::Path::new("the launch"), error))
+        }
+    }
+}

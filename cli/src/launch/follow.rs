@@ -1,0 +1,257 @@
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::directory::{STDERR, STDOUT};
+use super::watch::Changes;
+use super::{Error, LaunchDir, OutputWatcher, Status, boot_id};
+use crate::lines::{LineSplitter, OutputLine, Stream};
+
+/// The most bytes taken from a stream at once (64 KiB).
+const READ_BYTES_MAX: u64 = 64 * 1024;
+
+/// How far each stream of a launch has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offsets {
+    /// Bytes of standard output.
+    pub stdout: u64,
+    /// Bytes of standard error.
+    pub stderr: u64,
+}
+
+impl Offsets {
+    /// Moves past a line that has been stored.
+    pub fn advance(&mut self, line: &OutputLine) {
+        match line.chunk.stream {
+            Stream::Stdout => self.stdout = line.end,
+            Stream::Stderr => self.stderr = line.end,
+        }
+    }
+}
+
+/// Reads a launch's output, line by line, while it is being written.
+///
+/// Ends once the launch has a [`Status`] and both streams are read to the lengths it names; or,
+/// after [`stop_at_end`](Self::stop_at_end), where the files end. Order holds within a stream, not
+/// between the two. The lines are those that [`LineSplitter`] makes: they depend on the bytes and
+/// on where reading began, on nothing else.
+///
+/// A command that truncates its own output is read from the beginning of what it writes next, as
+/// far as the loss can be seen by the file's length.
+///
+/// Holds at most about 320 KiB a stream in memory, and nothing is read ahead of the caller beyond
+/// that.
+#[derive(Debug)]
+pub struct OutputFollower {
+    dir: LaunchDir,
+    changes: Changes,
+    sources: [Source; 2],
+    /// The source whose turn it is, so that a talkative stream does not starve the other.
+    turn: usize,
+    status: Option<Status>,
+    stop_at_end: bool,
+    reading: Option<JoinHandle<Result<Batch, Error>>>,
+}
+
+#[derive(Debug)]
+struct Source {
+    file: Arc<File>,
+    splitter: LineSplitter,
+    at_end: bool,
+}
+
+/// What one look at the folder has shown.
+#[derive(Debug)]
+struct Batch {
+    status: Option<Status>,
+    reads: [StreamRead; 2],
+    stop_at_end: bool,
+}
+
+#[derive(Debug)]
+enum StreamRead {
+    Bytes(Vec<u8>),
+    Truncated,
+}
+
+impl OutputFollower {
+    /// Begins to follow a launch from the given offsets, each 0 or the [end](OutputLine::end) of a
+    /// line read before. Blocks on opening two files.
+    ///
+    /// # Errors
+    ///
+    /// The output files cannot be opened. A claimed launch has them.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn open(dir: &LaunchDir, from: Offsets, watcher: &OutputWatcher) -> Result<Self, Error> {
+        let sources = [
+            Source::open(dir, Stream::Stdout, from.stdout)?,
+            Source::open(dir, Stream::Stderr, from.stderr)?,
+        ];
+        Ok(OutputFollower {
+            dir: dir.clone(),
+            changes: watcher.watch(dir.path()),
+            sources,
+            turn: 0,
+            status: None,
+            stop_at_end: false,
+            reading: None,
+        })
+    }
+
+    /// Ends the output where the files end now: for a launch that has vanished, whose status will
+    /// never come.
+    pub fn stop_at_end(&mut self) {
+        self.stop_at_end = true;
+    }
+
+    /// Returns the launch's status, once it has been seen: at the latest when the output has ended
+    /// by it.
+    pub fn status(&self) -> Option<&Status> {
+        self.status.as_ref()
+    }
+
+    /// Returns the next line, waiting until the command writes one; `None` at the end of both
+    /// streams, and ever after.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or the status is corrupt. Lines given out before are good, and
+    /// following can begin again after the last one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no line.
+    pub async fn next(&mut self) -> Result<Option<OutputLine>, Error> {
+        loop {
+            if let Some(line) = self.ready() {
+                return Ok(Some(line));
+            }
+            if self.sources.iter().all(|source| source.at_end) {
+                return Ok(None);
+            }
+            let reading = match &mut self.reading {
+                Some(reading) => reading,
+                None => {
+                    self.changes.forget();
+                    let look = self.look();
+                    self.reading.insert(tokio::task::spawn_blocking(look))
+                }
+            };
+            let batch = match reading.await {
+                Ok(batch) => batch,
+                Err(error) => Err(Error::io("follow", self.dir.path(), error)),
+            };
+            self.reading = None;
+            if !self.take(batch?) {
+                self.changes.wait().await;
+            }
+        }
+    }
+
+    /// Returns a line that has been read already, without waiting: for a caller that stores
+    /// several at once.
+    pub fn ready(&mut self) -> Option<OutputLine> {
+        for _ in 0..2 {
+            let source = &mut self.sources[self.turn];
+            self.turn = 1 - self.turn;
+            if let Some(line) = source.splitter.next_line(source.at_end) {
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    /// What to do for the next look, on a thread that may block.
+    fn look(&self) -> impl FnOnce() -> Result<Batch, Error> + Send + use<> {
+        let dir = self.dir.clone();
+        let known = self.status.clone();
+        let stop_at_end = self.stop_at_end;
+        let from = [0, 1].map(|at: usize| {
+            (Arc::clone(&self.sources[at].file), self.sources[at].splitter.read_to())
+        });
+        move || {
+            // The status first: a stream that is short of the length it names is short for good.
+            let status = match known {
+                Some(status) => Some(status),
+                None => dir.status()?,
+            };
+            let limits = match &status {
+                Some(status) => [status.stdout_bytes, status.stderr_bytes],
+                None => [u64::MAX; 2],
+            };
+            let read = |at: usize| {
+                let (file, offset) = &from[at];
+                read_from(&dir, file, *offset, limits[at])
+                    .map_err(|error| Error::io("read the output in", dir.path(), error))
+            };
+            let reads = [read(0)?, read(1)?];
+            Ok(Batch { status, reads, stop_at_end })
+        }
+    }
+
+    /// Takes in what a look has shown; returns whether looking again at once may show more.
+    fn take(&mut self, batch: Batch) -> bool {
+        let is_last = batch.status.is_some() || batch.stop_at_end;
+        let mut progress = is_last;
+        self.status = batch.status;
+        for (source, read) in self.sources.iter_mut().zip(batch.reads) {
+            match read {
+                StreamRead::Bytes(bytes) => {
+                    progress |= !bytes.is_empty();
+                    source.at_end = bytes.is_empty() && is_last;
+                    source.splitter.push(&bytes);
+                }
+                StreamRead::Truncated => {
+                    progress = true;
+                    source.splitter = LineSplitter::new(source.splitter.stream(), 0, false);
+                }
+            }
+        }
+        progress
+    }
+}
+
+impl Source {
+    fn open(dir: &LaunchDir, stream: Stream, offset: u64) -> Result<Self, Error> {
+        let path = dir.file(match stream {
+            Stream::Stdout => STDOUT,
+            Stream::Stderr => STDERR,
+        });
+        let open = || -> io::Result<(File, bool)> {
+            let file = File::open(&path)?;
+            let mid_line = ends_mid_line(&file, offset)?;
+            Ok((file, mid_line))
+        };
+        let (file, mid_line) = open().map_err(|error| Error::io("open", &path, error))?;
+        let splitter = LineSplitter::new(stream, offset, mid_line);
+        Ok(Source { file: Arc::new(file), splitter, at_end: false })
+    }
+}
+
+/// Whether the byte before `offset` is there and ends no line.
+fn ends_mid_line(file: &File, offset: u64) -> io::Result<bool> {
+    let Some(before) = offset.checked_sub(1) else {
+        return Ok(false);
+    };
+    let mut last = [0];
+    Ok(file.read_at(&mut last, before)? == 1 && last != *b"\n")
+}
+
+fn read_from(dir: &LaunchDir, file: &File, offset: u64, limit: u64) -> io::Result<StreamRead> {
+    let len = file.metadata()?.len();
+    // After another boot a short file is one whose end was never synced: nothing to read again.
+    if len < offset && boot_id().is_ok_and(|boot| boot == dir.boot_id()) {
+        return Ok(StreamRead::Truncated);
+    }
+    let wanted = limit.min(len).saturating_sub(offset).min(READ_BYTES_MAX);
+    let mut bytes = vec![0; wanted as usize];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(StreamRead::Bytes(bytes))
+}

@@ -1,0 +1,16 @@
+//! The parts of the `ghostlight` program that stand between durable runs and real commands.
+//!
+//! - [`shim`]: the small process that outlives the program and keeps one command.
+//! - [`launch`]: starts shims, finds them again, decides what became of a launch, follows its
+//!   output, cancels it.
+//! - [`lines`]: output as chunks, byte for byte.
+//! - [`inputs`]: where inputs come from, and the run ids made from them.
+//!
+//! Linux only: a command is tied to its shim by a parent-death signal, a shim to its launch by a
+//! file lock and a process file descriptor.
+
+pub mod inputs;
+pub mod launch;
+pub mod lines;
+pub mod shim;
+mod sys;

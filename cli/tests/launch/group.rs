@@ -1,0 +1,103 @@
+//! What happens to the processes that a command leaves behind.
+
+use std::fs;
+
+use ghostlight_cli::launch::CommandEnd;
+
+use crate::support::{Place, Process, bounded, follow, numbers, spawn};
+
+#[tokio::test]
+async fn the_rest_of_the_group_is_killed_and_what_left_it_is_left_alone() {
+    bounded(async {
+        let place = Place::new();
+        let gate = place.gate("gate");
+        let dir = place.launch("launch");
+        let script = r#"
+            sleep 1000 & echo $!
+            sh -c 'sleep 1000 & echo $!; exec sleep 1000' &
+            setsid sh -c 'echo $$; exec sleep 1000' &
+            read x < "$1"
+            exit 5
+        "#;
+        let shim = spawn(&dir, &place.script(script, &[&gate.path])).await.expect("spawn");
+        let mut follower = follow(&dir);
+        let pids = numbers(&mut follower, 3).await;
+        let (in_group, escaped): (Vec<_>, Vec<_>) = pids
+            .into_iter()
+            .map(|pid| (group_of(pid), Process::of(pid)))
+            .partition(|(group, _)| *group == shim.claim().process_group);
+        assert_eq!((in_group.len(), escaped.len()), (2, 1));
+
+        gate.open();
+        // Neither the end of the output nor that of the shim waits for what left the group.
+        assert_eq!(follower.next().await.expect("follow"), None);
+        assert_eq!(follower.status().expect("status").end, CommandEnd::Exited { code: 5 });
+        assert!(in_group.iter().all(|(_, process)| !process.is_alive()));
+        shim.ended().await.expect("end");
+        for (_, process) in escaped {
+            assert!(process.is_alive());
+            process.kill();
+            process.gone().await;
+        }
+    })
+    .await;
+}
+
+/// Members of the group write until they are killed; the status must not be older than any of it.
+#[tokio::test]
+async fn the_status_is_written_after_all_output() {
+    bounded(async {
+        let place = Place::new();
+        let dir = place.launch("launch");
+        let script = r#"
+            for i in 1 2 3; do sh -c 'while :; do echo more; done' & done
+            head -c 300000 /dev/zero
+        "#;
+        let shim = spawn(&dir, &place.script(script, &[])).await.expect("spawn");
+        let mut follower = follow(&dir);
+        let mut bytes = 0;
+        while let Some(line) = follower.next().await.expect("follow") {
+            bytes += line.chunk.bytes.len() as u64;
+        }
+        let told = follower.status().expect("status").stdout_bytes;
+        assert_eq!(bytes, told);
+        shim.ended().await.expect("end");
+        assert_eq!(fs::metadata(dir.path().join("stdout")).expect("file").len(), told);
+    })
+    .await;
+}
+
+/// Orphans come to the shim, which must not take their ends for the command's.
+#[tokio::test]
+async fn orphans_are_reaped_while_the_command_runs() {
+    bounded(async {
+        let place = Place::new();
+        let gate = place.gate("gate");
+        let dir = place.launch("launch");
+        let script = r#"
+            sh -c 'sh -c "echo \$\$; exit 3" & exit 4'
+            read x < "$1"
+            echo 0
+            read x < "$1"
+            exit 7
+        "#;
+        let shim = spawn(&dir, &place.script(script, &[&gate.path])).await.expect("spawn");
+        let mut follower = follow(&dir);
+        let orphan = numbers(&mut follower, 1).await[0];
+        gate.open();
+        numbers(&mut follower, 1).await;
+        while std::path::Path::new(&format!("/proc/{orphan}")).exists() {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+        assert_eq!(follower.next().await.expect("follow"), None);
+        assert_eq!(follower.status().expect("status").end, CommandEnd::Exited { code: 7 });
+        shim.ended().await.expect("end");
+    })
+    .await;
+}
+
+fn group_of(pid: i32) -> i32 {
+    let pid = rustix::process::Pid::from_raw(pid).expect("pid");
+    rustix::process::getpgid(Some(pid)).expect("alive").as_raw_pid()
+}

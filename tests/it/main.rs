@@ -1,0 +1,5 @@
+//! What the framework promises, tested through the public API: a module a promise.
+
+mod support;
+
+mod steps;

@@ -1,0 +1,30 @@
+//! Agents that the tests share.
+
+use ghostlight::prelude::*;
+
+/// A parent and nothing else.
+pub(crate) struct Assistant;
+
+impl Agent for Assistant {
+    const TYPE: &'static str = "Assistant";
+}
+
+/// Adds up its input, one step a number.
+pub(crate) struct Adder;
+
+impl Agent for Adder {
+    const TYPE: &'static str = "Adder";
+}
+
+impl Child for Adder {
+    type Input = Vec<u64>;
+    type Output = u64;
+
+    async fn run(&self, cx: &RunContext, numbers: Vec<u64>) -> Result<u64, RunError> {
+        let mut sum = 0;
+        for (at, number) in numbers.iter().enumerate() {
+            sum += cx.step(("add", at as u64), async || Ok(*number)).await?;
+        }
+        Ok(sum)
+    }
+}
