@@ -67,7 +67,7 @@ async fn commit<B: Backend>(
         }
     };
     let accepted = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-    let syncs = backend.syncs() - syncs_before;
+    let syncs = backend.syncs().saturating_sub(syncs_before);
     queue.update_stats(|stats| {
         stats.commits += accepted;
         stats.refused += answers.len() as u64 - accepted;
