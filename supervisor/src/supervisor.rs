@@ -160,9 +160,10 @@ impl Supervisor {
 
     /// Returns the supervisor's cell, to link it or to compare it.
     ///
-    /// Stopping it through the cell is an ordered shutdown too, in which children whose reason can
-    /// no longer be heard are reported [`Lost`](crate::ExitReason::Lost); killing it kills all
-    /// children at once, without notices. Do not link actors to it by hand.
+    /// Stopping it through the cell is an ordered shutdown too, but one that cannot listen: ends are
+    /// reported as [`Lost`](crate::ExitReason::Lost), and the last states of children are dropped
+    /// with the supervisor. Killing it kills all children at once, without notices. Do not link
+    /// actors to it by hand.
     #[must_use]
     pub fn cell(&self) -> ActorCell {
         self.actor.get_cell()

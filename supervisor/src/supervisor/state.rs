@@ -161,16 +161,17 @@ impl State {
         let Some(child) = self.children.get_mut(&place).filter(|child| child.start == start) else {
             return;
         };
+        let closing = matches!(self.mode, Mode::Closing { .. });
         match (report, &mut child.phase) {
             (Report::DrainOver, Phase::Starting(starting)) => starting.cancel(),
-            (Report::BackoffOver, Phase::BackingOff { .. }) => self.launch(place),
+            (Report::BackoffOver, Phase::BackingOff { .. }) if !closing => self.launch(place),
             (Report::Ended, Phase::Alive(alive)) => {
                 let reporter = Reporter { supervisor: self.myself.clone(), place, start };
                 if alive.task_over(&reporter) {
                     self.end_alive(place);
                 }
             }
-            // It has moved on since the report was sent.
+            // It has moved on since the report was sent, or starts no more.
             _ => {}
         }
     }

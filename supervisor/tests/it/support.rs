@@ -81,6 +81,10 @@ impl Log {
         std::iter::from_fn(|| self.rx.try_recv().ok()).collect()
     }
 
+    pub(crate) fn exit_count(&mut self) -> usize {
+        self.take().iter().filter(|event| matches!(event, Event::Exit(_))).count()
+    }
+
     /// Takes what has been logged so far, as short lines.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         self.take().iter().map(line).collect()
