@@ -234,7 +234,7 @@ impl Alive {
     }
 
     /// Reports the end of the task, and kills the child when the time is over.
-    pub(super) fn watch(&mut self, until: Option<Instant>, reporter: &Reporter) {
+    fn watch(&mut self, until: Option<Instant>, reporter: &Reporter) {
         let cell = self.cell.clone();
         if let Some(mut task) = self.task.take() {
             let reporter = reporter.clone();

@@ -165,7 +165,9 @@ async fn a_child_linked_away_is_still_removed() {
     let other = Supervisor::start(log.config(), None).await.unwrap();
     let cell = supervisor.add(log.spec("a", Permanent)).await.unwrap();
     cell.link(other.cell());
+    let began = Instant::now();
     supervisor.remove("a").await.unwrap();
+    assert_eq!(began.elapsed(), SECOND, "a late word from it is waited for");
     let expected = ["start a", "stop a", "drop a", "exit a ended without a reason, removed"];
     assert_eq!(log.lines(), expected);
 }

@@ -133,9 +133,15 @@ async fn a_nested_supervisor_that_cannot_start_is_a_failed_start() {
 /// A supervisor of another make.
 struct Foreign;
 
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Failed(Option<Escalated>),
+    Stopped,
+}
+
 impl Actor for Foreign {
     type Msg = ();
-    type State = mpsc::UnboundedSender<Option<Escalated>>;
+    type State = mpsc::UnboundedSender<Seen>;
     type Arguments = Self::State;
 
     async fn pre_start(
@@ -154,9 +160,9 @@ impl Actor for Foreign {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(_, error) => {
-                drop(seen.send(error.downcast_ref::<Escalated>().cloned()));
+                drop(seen.send(Seen::Failed(error.downcast_ref::<Escalated>().cloned())));
             }
-            SupervisionEvent::ActorTerminated(..) => drop(seen.send(None)),
+            SupervisionEvent::ActorTerminated(..) => drop(seen.send(Seen::Stopped)),
             _ => {}
         }
         Ok(())
@@ -171,11 +177,12 @@ async fn a_foreign_parent_sees_the_typed_reason() {
     let config = log.config().child(log.spec("a", Permanent).intensity(0, SECOND));
     let supervisor = Supervisor::start(config, Some(parent.get_cell())).await.unwrap();
     tell(&supervisor.ready("a").await.unwrap(), Do::Panic);
-    assert_eq!(seen.recv().await, Some(Some(boom("a"))));
+    assert_eq!(seen.recv().await, Some(Seen::Failed(Some(boom("a")))));
 
     let supervisor = Supervisor::start(log.config(), Some(parent.get_cell())).await.unwrap();
+    supervisor.add(log.spec("a", Permanent)).await.unwrap();
     supervisor.shutdown().await;
-    assert_eq!(seen.recv().await, Some(None), "a shutdown is no failure");
+    assert_eq!(seen.recv().await, Some(Seen::Stopped), "a shutdown is no failure");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Random requests and ends, one after another and at once, under every strategy.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ghostlight_supervisor::{
     Backoff, Decision, Exhausted, ExitReason, RestartPolicy, StopOrder, Strategy, Supervisor,
@@ -12,8 +13,25 @@ use crate::support::{DRAIN, Do, Event, Log, SECOND, Start};
 
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
+/// Whether waiting costs nothing.
+#[derive(Clone, Copy, PartialEq)]
+enum Time {
+    Virtual,
+    Real,
+}
+
 /// Does `steps` random things, then shuts down. Returns all that happened.
-async fn play(seed: u64, steps: usize, strategy: Strategy, order: StopOrder) -> Vec<Event> {
+async fn play(
+    seed: u64,
+    steps: usize,
+    strategy: Strategy,
+    order: StopOrder,
+    time: Time,
+) -> Vec<Event> {
+    let (drain, slow) = match time {
+        Time::Virtual => (DRAIN / 100, Start::After(SECOND / 100)),
+        Time::Real => (Duration::ZERO, Start::Up),
+    };
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut log = Log::new();
     let config = log.config().strategy(strategy).stop_order(order);
@@ -32,7 +50,7 @@ async fn play(seed: u64, steps: usize, strategy: Strategy, order: StopOrder) -> 
                     Start::Up,
                     Start::Fail,
                     Start::Hang,
-                    Start::After(SECOND / 100),
+                    slow.clone(),
                     Start::StopAtOnce,
                     Start::PanicAtOnce,
                 ];
@@ -43,7 +61,7 @@ async fn play(seed: u64, steps: usize, strategy: Strategy, order: StopOrder) -> 
                         starts[rng.usize(..starts.len())].clone(),
                     )
                     .intensity(rng.u32(..5), SECOND)
-                    .drain(DRAIN / 100);
+                    .drain(drain);
                 // Without a pause, retries for ever would leave virtual time no room.
                 let spec = if rng.bool() {
                     spec.backoff(Backoff::default()).on_exhausted(Exhausted::RetryAtMax)
@@ -55,7 +73,9 @@ async fn play(seed: u64, steps: usize, strategy: Strategy, order: StopOrder) -> 
             4 | 5 => drop(calls.spawn(async move { drop(supervisor.remove(id).await) })),
             6 => drop(calls.spawn(async move { drop(supervisor.kill(id).await) })),
             7 => drop(calls.spawn(async move { drop(supervisor.ready(id).await) })),
-            8 => tokio::time::sleep(SECOND / 100 * rng.u32(..40)).await,
+            8 if time == Time::Virtual => {
+                tokio::time::sleep(SECOND / 100 * rng.u32(..40)).await;
+            }
             how => {
                 if let Some(cell) = supervisor.child(id).await.unwrap() {
                     let _ = match how {
@@ -127,7 +147,7 @@ fn setups() -> impl Iterator<Item = (Strategy, StopOrder)> {
 async fn random_histories_in_virtual_time() {
     for (strategy, order) in setups() {
         for seed in 0..60 {
-            let events = play(seed, 120, strategy, order).await;
+            let events = play(seed, 120, strategy, order, Time::Virtual).await;
             check(&events, seed);
         }
     }
@@ -137,8 +157,8 @@ async fn random_histories_in_virtual_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_histories_on_two_threads() {
     for (strategy, order) in setups() {
-        for seed in 0..4 {
-            let events = play(seed, 60, strategy, order).await;
+        for seed in 0..50 {
+            let events = play(seed, 60, strategy, order, Time::Real).await;
             check(&events, seed);
         }
     }

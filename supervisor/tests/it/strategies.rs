@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ghostlight_supervisor::{Error, Exhausted, RestartPolicy, StopOrder, Strategy, Supervisor};
+use ghostlight_supervisor::{
+    Backoff, Error, Exhausted, RestartPolicy, StopOrder, Strategy, Supervisor,
+};
 use tokio::time::Instant;
 
-use crate::support::{DRAIN, Do, Log, SECOND, Start, hang, tell};
+use crate::support::{DRAIN, Do, Log, SECOND, Start, hang, second, tell};
 
 use RestartPolicy::{Permanent, Temporary, Transient};
 
@@ -168,6 +170,20 @@ async fn a_failure_during_a_restart_extends_it() {
         "start c",
     ];
     assert_eq!(log.lines(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_during_a_restart_cuts_no_backoff_short() {
+    let mut log = Log::new();
+    let supervisor = started(&mut log, Strategy::RestForOne).await;
+    let long = Backoff { first: 30 * SECOND, ..second() };
+    supervisor.add(log.spec("d", Permanent).backoff(long)).await.unwrap();
+    let failed = Instant::now();
+    fail(&supervisor, "d").await;
+    log.exit().await;
+    fail(&supervisor, "a").await;
+    supervisor.ready("d").await.unwrap();
+    assert_eq!(failed.elapsed(), 30 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
