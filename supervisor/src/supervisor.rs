@@ -13,6 +13,7 @@ use crate::strategy::{StopOrder, Strategy};
 
 mod actor;
 mod child;
+mod job;
 mod state;
 mod sweep;
 mod transition;
@@ -219,8 +220,9 @@ impl Supervisor {
 
     /// Kills a child and forgets it; returns when it has really ended.
     ///
-    /// As [`remove`](Self::remove) without the drain time, also when a removal is under way. To crash
-    /// a child and have it restarted by its policy, kill its cell instead.
+    /// As [`remove`](Self::remove) without the drain time, also when a removal is under way. The
+    /// children of a supervisor are killed with it, but not waited for. To crash a child and have it
+    /// restarted by its policy, kill its cell instead.
     ///
     /// # Errors
     ///

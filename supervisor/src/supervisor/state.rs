@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::Config;
 use super::actor::{Msg, Reply, Report, StartError, StopMode};
-use super::child::{Alive, Child, Phase, Reporter};
+use super::child::{Alive, Child, Phase};
+use super::job::Reporter;
 use super::sweep::Mode;
 use crate::child_spec::{ChildId, ChildSpec, Started};
 use crate::error::Error;

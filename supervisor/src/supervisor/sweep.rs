@@ -5,7 +5,8 @@ use std::ops::Bound;
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Msg, StopMode};
-use super::child::{Job, Phase};
+use super::child::Phase;
+use super::job::Job;
 use super::state::State;
 use crate::exit::Escalated;
 use crate::strategy::{Place, StopOrder};

@@ -1,5 +1,7 @@
 //! Children added and removed while the supervisor runs, and what races.
 
+use std::time::Duration;
+
 use ghostlight_supervisor::{Decision, Error, ExitReason, RestartPolicy, Supervisor};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -53,7 +55,7 @@ async fn drains_of_many_removals_overlap_and_block_nothing() {
         removals.spawn(async move { supervisor.remove(id).await });
     }
     supervisor.add(log.spec("other", Transient)).await.unwrap();
-    assert_eq!(began.elapsed(), SECOND * 0);
+    assert_eq!(began.elapsed(), Duration::ZERO);
     assert!(removals.join_all().await.into_iter().all(|removed| removed == Ok(())));
     assert_eq!(began.elapsed(), DRAIN);
 }
@@ -71,7 +73,7 @@ async fn kill_hurries_a_removal() {
     let began = Instant::now();
     supervisor.kill("a").await.unwrap();
     removal.await.unwrap().unwrap();
-    assert_eq!(began.elapsed(), SECOND * 0);
+    assert_eq!(began.elapsed(), Duration::ZERO);
     assert_eq!(log.lines(), ["start a", "drop a", "exit a killed, removed"]);
 }
 
@@ -96,7 +98,7 @@ async fn a_slow_start_blocks_nobody_and_loses_to_a_removal() {
         } else {
             supervisor.remove("slow").await.unwrap();
         }
-        assert_eq!(began.elapsed(), if kill { SECOND * 0 } else { DRAIN });
+        assert_eq!(began.elapsed(), if kill { Duration::ZERO } else { DRAIN });
         assert_eq!(add.await.unwrap(), Err(Error::Removed { id: "slow".into() }));
         assert_eq!(log.lines(), ["exit slow cancelled before it started, removed"]);
     }
