@@ -3,9 +3,9 @@
 pub use ghostlight_actors::{
     After, Agent, AgentAddress, AgentContext, AgentHandle, AgentRef, AgentSettings, AtCap,
     Callbacks, Child, Clock, Cursor, DispatchOptions, Error, FinishHook, Inspection, InvalidCursor,
-    Key, Milestone, Progress, Recorded, Run, RunCall, RunContext, RunError, RunFilter, RunInfo,
-    RunPage, Sleep, Start, StartError, StartHook, State, Step, StepKey, System, SystemBuilder,
-    Tail, VirtualClock, WallClock, testing,
+    Key, Lookup, Milestone, Progress, Recorded, Run, RunCall, RunContext, RunError, RunFilter,
+    RunInfo, RunPage, Sleep, Start, StartError, StartHook, State, Step, StepKey, System,
+    SystemBuilder, Tail, VirtualClock, WallClock, testing,
 };
 pub use ghostlight_protocol as protocol;
 pub use ghostlight_protocol::{

@@ -316,7 +316,7 @@ impl AgentState {
     }
 
     fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
-        if self.admitting || self.queued == 0 {
+        if self.admitting || self.queued == 0 || self.args.node.is_draining() {
             return;
         }
         self.admitting = true;

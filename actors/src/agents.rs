@@ -24,8 +24,6 @@ enum Place {
 
 struct Slot {
     place: Place,
-    /// The operations of all lives of the agent: a new life begins when the old one's are done.
-    operations: TaskTracker,
 }
 
 /// The agents in memory, by address.
@@ -116,7 +114,7 @@ pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
 enum Next {
     Found(ActorRef<AgentMsg>),
     Wait(oneshot::Receiver<Found>),
-    Start(oneshot::Receiver<Found>, TaskTracker),
+    Start(oneshot::Receiver<Found>),
 }
 
 impl Node {
@@ -136,22 +134,19 @@ impl Node {
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
-                    let operations = TaskTracker::new();
-                    operations.close();
                     let place = Place::Coming(vec![sender]);
-                    let slot = Slot { place, operations: operations.clone() };
-                    slots.insert(path.clone(), slot);
-                    Next::Start(receiver, operations)
+                    slots.insert(path.clone(), Slot { place });
+                    Next::Start(receiver)
                 }
             }
         };
         let receiver = match next {
             Next::Found(actor) => return Ok(actor),
             Next::Wait(receiver) => receiver,
-            Next::Start(receiver, operations) => {
+            Next::Start(receiver) => {
                 let (node, path) = (Arc::clone(self), path.clone());
                 self.spawn(async move {
-                    if let Err(error) = node.start_agent(&path, operations).await {
+                    if let Err(error) = node.start_agent(&path).await {
                         node.agents.failed(&path, &error);
                     }
                 });
@@ -161,11 +156,10 @@ impl Node {
         receiver.await.unwrap_or(Err(Error::Stopped))
     }
 
-    async fn start_agent(
-        self: &Arc<Self>,
-        path: &AgentPath,
-        operations: TaskTracker,
-    ) -> Result<(), Error> {
+    async fn start_agent(self: &Arc<Self>, path: &AgentPath) -> Result<(), Error> {
+        // Of all lives of the agent: a new one begins when the old one's operations are done.
+        let operations = TaskTracker::new();
+        operations.close();
         let kind = Arc::clone(self.kinds.get(path.agent_type())?);
         let supervisors = self.supervisors.get().ok_or(Error::Stopped)?;
         let args = AgentArgs { node: Arc::clone(self), path: path.clone(), kind, operations };

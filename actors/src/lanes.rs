@@ -9,7 +9,7 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{AgentKey, Outcome, Phase, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;

@@ -42,7 +42,7 @@ mod timers;
 mod turns;
 
 pub use agent::{Agent, AgentSettings, AtCap, Child};
-pub use agent_ref::{AgentRef, DispatchOptions};
+pub use agent_ref::{AgentRef, DispatchOptions, Lookup};
 pub use clock::{Clock, VirtualClock, WallClock};
 pub use context::RunContext;
 pub use error::{Error, RunError, StartError};

@@ -11,7 +11,7 @@ use ghostlight_protocol::{Outcome, RunId};
 use super::run::Run;
 use super::{AgentHandle, Wait, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
-use crate::messages::{AgentMsg, RunRequest, StartRun};
+use crate::messages::{AgentMsg, RunRequest};
 use crate::registry::BoxFuture;
 use crate::{Agent, Child, Error};
 
@@ -57,15 +57,14 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         let wait = inside.map(Wait::new);
         Box::pin(async move {
             let dispatched = async {
-                // Before the dispatch, so that no end falls between the two.
                 let started = agent.dispatch(&start).await?;
                 match started.outcome {
                     Some(outcome) => Ok(outcome),
-                    None => wait_for(&agent, &start).await,
+                    None => agent.outcome(&start.run_id).await,
                 }
             };
             let outcome = match wait {
-                Some(wait) => wait.recorded(dispatched).await?,
+                Some(wait) => unless_stopped(wait.recorded(dispatched).await).await?,
                 None => dispatched.await?,
             };
             if let Some(guard) = guard {
@@ -76,8 +75,13 @@ impl<A: Agent, C: Child> RunCall<A, C> {
     }
 }
 
-async fn wait_for(agent: &AgentRef, start: &StartRun) -> Result<crate::info::RawOutcome, Error> {
-    agent.outcome(&start.run_id).await
+/// Inside a run, a stop of the whole system is no result that the code should see: it is about to
+/// be dropped, and is entered again by the next system.
+pub(super) async fn unless_stopped<T>(result: Result<T, Error>) -> Result<T, Error> {
+    match result {
+        Err(Error::Stopped) => std::future::pending().await,
+        result => result,
+    }
 }
 
 pub(super) fn read_output<C: Child>(
@@ -171,7 +175,10 @@ impl<A: Agent, C: Child> Start<A, C> {
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         Box::pin(async move {
-            let started = agent.dispatch(&start).await?;
+            let started = match inside {
+                Some(_) => unless_stopped(agent.dispatch(&start).await).await?,
+                None => agent.dispatch(&start).await?,
+            };
             Ok(Run::new(agent, inside, start.run_id, started.already_existed))
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ghostlight_protocol::{Outcome, RunId};
 
-use super::call::read_output;
+use super::call::{read_output, unless_stopped};
 use super::recorded::Wait;
 use crate::agent_ref::AgentRef;
 use crate::info::{Inspection, Milestone};
@@ -78,7 +78,9 @@ impl<C: Child> Run<C> {
     pub async fn outcome(&self) -> Result<Outcome<C::Output>, Error> {
         let wait = self.agent.outcome(&self.run_id);
         let outcome = match &self.inside {
-            Some(shared) => Wait::new(Arc::clone(shared)).recorded(wait).await?,
+            Some(shared) => {
+                unless_stopped(Wait::new(Arc::clone(shared)).recorded(wait).await).await?
+            }
             None => wait.await?,
         };
         read_output::<C>(self.id(), outcome)
@@ -106,7 +108,9 @@ impl<C: Child> Run<C> {
     pub async fn milestone_within(&self, name: &str, within: Duration) -> Result<Milestone, Error> {
         let wait = self.agent.milestone(&self.run_id, name, within);
         match &self.inside {
-            Some(shared) => Wait::new(Arc::clone(shared)).recorded_json(wait).await,
+            Some(shared) => {
+                unless_stopped(Wait::new(Arc::clone(shared)).recorded_json(wait).await).await
+            }
             None => wait.await,
         }
     }
