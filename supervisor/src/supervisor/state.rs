@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::Config;
 use super::actor::{Msg, Reply, Report, StartError, StopMode};
-use super::child::{Alive, Child, Phase, Reporter};
-use super::link;
+use super::child::{Alive, Child, Phase};
+use super::job::Reporter;
 use super::sweep::Mode;
 use crate::child_spec::{ChildId, ChildSpec, Started};
 use crate::error::Error;
@@ -69,6 +69,7 @@ impl State {
                 // Refused as a whole: what has no children yet has nothing to stop.
                 let _ = reply.send(Err(Error::AlreadyExists { id: spec.id }));
                 state.children.clear();
+                state.by_id.clear();
                 state.begin_close(None);
                 return state;
             }
@@ -161,16 +162,17 @@ impl State {
         let Some(child) = self.children.get_mut(&place).filter(|child| child.start == start) else {
             return;
         };
+        let closing = matches!(self.mode, Mode::Closing { .. });
         match (report, &mut child.phase) {
             (Report::DrainOver, Phase::Starting(starting)) => starting.cancel(),
-            (Report::BackoffOver, Phase::BackingOff { .. }) => self.launch(place),
+            (Report::BackoffOver, Phase::BackingOff { .. }) if !closing => self.launch(place),
             (Report::Ended, Phase::Alive(alive)) => {
                 let reporter = Reporter { supervisor: self.myself.clone(), place, start };
                 if alive.task_over(&reporter) {
                     self.end_alive(place);
                 }
             }
-            // It has moved on since the report was sent.
+            // It has moved on since the report was sent, or starts no more.
             _ => {}
         }
     }
@@ -189,13 +191,7 @@ impl State {
                 let cell = started.cell.clone();
                 let mut alive = starting.up(started, child.stopping, &reporter);
                 let early = self.early.remove(&cell.get_id());
-                let over = match early {
-                    Some(reason) => alive.end(reason, &reporter),
-                    None => {
-                        self.keep_linked(&mut alive, &reporter);
-                        false
-                    }
-                };
+                let over = early.is_some_and(|reason| alive.end(reason, &reporter));
                 self.by_actor.insert(cell.get_id(), place);
                 self.up(place, alive);
                 if over {
@@ -210,16 +206,6 @@ impl State {
         if self.starting == 0 {
             // What nobody has claimed by now was linked by hand.
             self.early.clear();
-        }
-    }
-
-    /// A child that has let go of us, or has ended so early that ractor already has, would send no
-    /// event, or has sent the one that is handled next: its task tells in any case.
-    fn keep_linked(&self, alive: &mut Alive, reporter: &Reporter) {
-        let myself = self.myself.get_cell();
-        let linked = alive.cell.try_get_supervisor().is_some_and(|to| to == myself);
-        if !linked && link(&alive.cell, &myself).is_err() {
-            alive.watch(None, reporter);
         }
     }
 
@@ -329,6 +315,7 @@ impl State {
         if !self.children.is_empty() {
             return None;
         }
+        debug_assert!(self.by_id.is_empty() && self.by_actor.is_empty() && self.starting == 0);
         let escalated = escalated.clone();
         self.answer_boot(Err(escalated.clone().map_or(Error::Stopped, Error::Escalated)));
         Some(escalated)

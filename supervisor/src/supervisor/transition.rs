@@ -6,7 +6,8 @@ use ractor::ActorId;
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Report, StopMode};
-use super::child::{Job, Phase, Starting};
+use super::child::{Phase, Starting};
+use super::job::Job;
 use super::state::State;
 use super::sweep::Mode;
 use crate::exit::{Escalated, ExitNotice, ExitReason, guarded};

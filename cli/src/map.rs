@@ -1,0 +1,254 @@
+//! `ghostlight map`: one durable run for every input.
+
+mod feed;
+mod owner;
+mod report;
+mod signals;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ghostlight::{Limits, System, SystemBuilder, storage};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use self::feed::{Feed, Item};
+use self::report::{Event, Mode, Reporter, Totals};
+use self::signals::{Signals, Stop};
+use self::watch::{Job, Watcher};
+use crate::args::MapArgs;
+use crate::batch::{Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::fatal::Fatal;
+use crate::inputs::{Source, default_batch_name};
+use crate::launch::OutputWatcher;
+
+/// How many runs are dispatched ahead, for each that may execute.
+const AHEAD_PER_JOB: usize = 4;
+/// How many events may wait for a slow terminal or pipe.
+const EVENTS_AHEAD: usize = 1024;
+
+/// Runs the command.
+///
+/// # Errors
+/// Usage and environment errors, before anything is written.
+pub async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
+    let mut signals = Signals::new()?;
+    let jobs = match args.jobs {
+        Some(jobs) => jobs as usize,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let cwd = std::env::current_dir()?;
+    let source = source(&args)?;
+    let batch = match &args.batch {
+        Some(batch) => batch.clone(),
+        None => default_batch_name(&args.command, &cwd, &source),
+    };
+    let address = ghostlight::AgentPath::root("Batch", &batch)?;
+    let lock = owner::take(&args.place.data).await?;
+    let data = std::path::absolute(&args.place.data)?;
+    // Opened before the store, so that a wrong path is a usage error and nothing else.
+    let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+
+    let launches = Arc::new(Launches::default());
+    let folder = data.join("launches").join(batch_folder(&batch));
+    let durability = match args.no_sync {
+        true => storage::Durability::ProcessCrash,
+        false => storage::Durability::PowerLoss,
+    };
+    let limits = Limits {
+        cancel_grace: CANCEL_GRACE,
+        // A drain waits for the commands, however long they take.
+        shutdown_drain: std::time::Duration::MAX,
+        ..Limits::default()
+    };
+    let system = SystemBuilder::on_locked_folder(lock)
+        .durability(durability)
+        .limits(limits)
+        .agent(Batch { jobs })
+        .child(Command {
+            folder: folder.clone(),
+            sync: !args.no_sync,
+            attempts_max: args.max_attempts,
+            watcher: OutputWatcher::new(),
+            launches: Arc::clone(&launches),
+        })
+        .start()
+        .await?;
+    let control = owner::serve(&system, &data).await?;
+    let agent = system.agent::<Batch>(&batch)?;
+    tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
+
+    let (events, received) = mpsc::channel(EVENTS_AHEAD);
+    let mode = Mode::choose(args.place.json);
+    let reporter = Reporter::start(mode, received);
+    let watcher = Watcher {
+        agent,
+        command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
+        cwd: Text::from(cwd.as_os_str()),
+        retry_failed: args.retry_failed,
+        batch: address.to_string(),
+        events,
+    };
+    let stop = run(&watcher, feed, jobs, &mut signals, &reporter).await;
+    drop(watcher);
+    finish(stop, system, control, launches, reporter, signals).await
+}
+
+/// Dispatches and watches every input, until all are done or something stops it.
+async fn run(
+    watcher: &Watcher,
+    mut feed: Feed,
+    jobs: usize,
+    signals: &mut Signals,
+    reporter: &Reporter,
+) -> Result<(), Stop> {
+    let ahead = Arc::new(Semaphore::new(jobs * AHEAD_PER_JOB));
+    let mut watching: JoinSet<Result<(), Fatal>> = JoinSet::new();
+    let mut ids = crate::inputs::RunIds::new();
+    loop {
+        let permit = tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
+        };
+        let item = tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            Some(ended) = watching.join_next() => {
+                watched(ended)?;
+                continue;
+            }
+            item = feed.next() => item,
+        };
+        let job = match item {
+            Some(Item::Input(input)) => Job::input(&mut ids, input),
+            Some(Item::Failed(error)) => match Job::refused(&mut ids, error) {
+                Ok(job) => job,
+                Err(note) => {
+                    let _ = watcher.events.send(Event::Unreadable(note)).await;
+                    continue;
+                }
+            },
+            Some(Item::Notes(notes)) => {
+                let _ = watcher.events.send(Event::Read(notes)).await;
+                continue;
+            }
+            None => break,
+        };
+        let watcher = watcher.clone();
+        watching.spawn(async move {
+            let watched = watcher.watch(job).await;
+            drop(permit);
+            watched
+        });
+    }
+    loop {
+        tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            ended = watching.join_next() => match ended {
+                Some(ended) => watched(ended)?,
+                // Runs whose input has left the source go on, and count.
+                None if watcher.watch_left_over(&mut watching).await? == 0 => return Ok(()),
+                None => {}
+            }
+        }
+    }
+}
+
+fn watched(ended: Result<Result<(), Fatal>, tokio::task::JoinError>) -> Result<(), Stop> {
+    match ended {
+        Ok(result) => result.map_err(Stop::Fatal),
+        Err(error) => Err(Stop::Fatal(Fatal::new(format!("a bug in map: {error}")))),
+    }
+}
+
+async fn finish(
+    stop: Result<(), Stop>,
+    system: System,
+    control: owner::Control,
+    launches: Arc<Launches>,
+    reporter: Reporter,
+    mut signals: Signals,
+) -> Result<ExitCode, Fatal> {
+    let code = match stop {
+        Ok(()) => {
+            control.close().await;
+            system.shutdown().await;
+            let totals = reporter.finish(true).await;
+            return Ok(exit_code(&totals));
+        }
+        Err(Stop::Interrupt) => {
+            reporter.note(format!(
+                "stopping: {} commands are running and will be waited for; Ctrl-C again kills them",
+                system.live_runs()
+            ));
+            let draining = system.clone().shutdown();
+            let again = tokio::select! {
+                biased;
+                _ = draining => false,
+                _ = signals.next() => true,
+            };
+            if again {
+                system.crash().await;
+                launches.kill_all().await;
+            }
+            130
+        }
+        // The commands go on under their shims, and the next `map` takes them over.
+        Err(Stop::Term) => stop_now(system, 143).await,
+        Err(Stop::Hangup) => stop_now(system, 129).await,
+        Err(Stop::ClosedOutput) => stop_now(system, 141).await,
+        Err(Stop::Fatal(fatal)) => {
+            control.close().await;
+            system.crash().await;
+            return Err(fatal);
+        }
+    };
+    control.close().await;
+    if code == 130 {
+        reporter.finish(false).await;
+    }
+    Ok(ExitCode::from(code))
+}
+
+async fn stop_now(system: System, code: u8) -> u8 {
+    system.crash().await;
+    code
+}
+
+fn exit_code(totals: &Totals) -> ExitCode {
+    match totals.failed + totals.cancelled + totals.unreadable {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn source(args: &MapArgs) -> Result<Source, Fatal> {
+    if !args.files.is_empty() && !args.inputs.is_empty() {
+        return Err(Fatal::new("inputs come either from --files or from words, not from both"));
+    }
+    if args.null && (!args.files.is_empty() || !args.inputs.is_empty()) {
+        return Err(Fatal::new("-0 is about standard input, which is not read here"));
+    }
+    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
+        tracing::debug!("no {{}} in the command: it does not see its input");
+    }
+    Ok(if !args.files.is_empty() {
+        Source::Files { paths: args.files.clone(), data: args.place.data.clone() }
+    } else if !args.inputs.is_empty() {
+        Source::Arguments(args.inputs.clone())
+    } else {
+        Source::Stdin { nul: args.null }
+    })
+}
+
+/// A batch's name may hold anything; its folder's does not.
+fn batch_folder(batch: &str) -> String {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
