@@ -2,4 +2,6 @@
 
 mod support;
 
+mod suspension;
+
 mod steps;
