@@ -183,10 +183,14 @@ impl Turns {
         wait: Duration,
     ) {
         self.owed.insert(run_id.clone());
-        let actor = myself.clone();
-        args.node.spawn(async move {
+        let (actor, args) = (myself.clone(), args.clone());
+        args.node.clone().spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = actor.cast(AgentMsg::OwedAgain(run_id));
+            if actor.cast(AgentMsg::OwedAgain(run_id)).is_err() {
+                // The agent was evicted. Its next life finds the delivery in the store, and that
+                // it is due; if the system is stopping, the next system does.
+                let _ = args.node.agent(&args.path).await;
+            }
         });
     }
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod deliveries;
 mod suspension;
 
 mod steps;
