@@ -38,6 +38,9 @@ impl Child for Importer {
         for part in 1..parts {
             rows += cx.step(("part", part), async || ingest(&input.lines, part).await).await?;
             cx.progress(Progress::of(part + 1, parts).message("ingesting"));
+            if cx.is_cancelled() {
+                return Err(RunError::new("stopped between two parts"));
+            }
         }
         Ok(Imported { rows })
     }

@@ -47,9 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let asked = quote.milestone("asked").await?;
     println!("price: {}", asked.data.unwrap_or_default()["price"]);
-    while quote.inspect().await?.is_some_and(|quote| !quote.run.suspended) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
     println!("runs in memory during the sleep: {}", system.live_runs());
     println!("{}", quote.outcome().await?.completed()?);
 
