@@ -129,8 +129,9 @@ impl Turns {
         self.queue.push_back(Turn::AdHoc(turn));
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.running
+    /// Whether a turn is running or queued; a delivery that waits for its next try is neither.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.running || !self.queue.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

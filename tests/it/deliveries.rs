@@ -36,6 +36,19 @@ impl Host {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_delivery_is_made_although_the_agent_is_evicted_at_once() {
+    let host = Host::default();
+    let system = System::in_memory().agent(host.clone()).child(Adder).start().await.unwrap();
+    let agent = system.agent::<Host>("a").unwrap();
+    for calls in [2, 3, 4, 5] {
+        agent.run::<Adder>(vec![1]).await.unwrap().completed().unwrap();
+        agent.evict().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(host.calls.load(Ordering::Relaxed), calls, "the first one fails");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_delivery_is_made_again_by_an_evicted_agent() {
     let host = Host::default();
     let system = System::in_memory().agent(host.clone()).child(Adder).start().await.unwrap();
