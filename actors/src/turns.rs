@@ -118,9 +118,8 @@ impl Turns {
     }
 
     pub(crate) fn owe(&mut self, run_id: RunId) {
-        if self.owed.insert(run_id.clone()) {
-            self.queue.push_back(Turn::Finish(run_id));
-        } else if self.waiting.remove(&run_id).is_some() {
+        let waited = self.waiting.remove(&run_id).is_some();
+        if self.owed.insert(run_id.clone()) || waited {
             self.queue.push_back(Turn::Finish(run_id));
         }
     }

@@ -17,6 +17,13 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
+    if let Command::Map(map) = &cli.command
+        && map.session
+    {
+        // Fails only for the leader of a group, which has a session of its own already or is run by
+        // hand.
+        let _ = rustix::process::setsid();
+    }
     log();
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -10,15 +10,15 @@ use ghostlight::Status;
 /// with exactly what was left.
 #[derive(Debug, Parser)]
 #[command(name = "ghostlight", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run a command once for every input
     ///
     /// Inputs are the words before `--`, else every file under --files, else the lines of standard
@@ -42,113 +42,124 @@ pub enum Command {
 
 /// Where the runs are.
 #[derive(Debug, Clone, Args)]
-pub struct Place {
+pub(crate) struct Place {
     /// The folder that holds the runs
     #[arg(long, value_name = "DIR", default_value = ".ghostlight", global = false)]
-    pub data: PathBuf,
+    pub(crate) data: PathBuf,
     /// Print one JSON object a line
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// `ghostlight map`.
 #[derive(Debug, Args)]
-pub struct MapArgs {
+pub(crate) struct MapArgs {
     /// Where to keep the runs, and how to print
     #[command(flatten)]
-    pub place: Place,
+    pub(crate) place: Place,
     /// The name of the batch; by default it is made from the command, the working directory and the
     /// kind of input
     #[arg(long, value_name = "NAME")]
-    pub batch: Option<String>,
+    pub(crate) batch: Option<String>,
     /// How many commands run at the same time [default: number of cores]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub jobs: Option<u32>,
+    pub(crate) jobs: Option<u32>,
     /// Try failed and cancelled inputs again
     #[arg(long)]
-    pub retry_failed: bool,
+    pub(crate) retry_failed: bool,
     /// Take every file under this file or folder as an input; may be repeated
     #[arg(long, value_name = "PATH")]
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Standard input is NUL-separated
     #[arg(short = '0', long = "null")]
-    pub null: bool,
+    pub(crate) null: bool,
     /// How often a command is started when it vanishes without an exit status
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_attempts: u32,
+    pub(crate) max_attempts: u32,
     /// Survive a killed process, not a power cut: no waiting for the disk
     #[arg(long)]
-    pub no_sync: bool,
+    pub(crate) no_sync: bool,
+    /// Put the inputs aside, go on in the background, and return once that has begun; `tail` and
+    /// `runs` show what it does
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Serve HTTP on this address, too, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Be a session of its own: how --detach starts the program again
+    #[arg(long, hide = true)]
+    pub(crate) session: bool,
     /// The inputs; if there are none, and no --files, the lines of standard input
     #[arg(value_name = "INPUT")]
-    pub inputs: Vec<OsString>,
-    /// The command and its arguments; `{}` in an argument is the input. No shell is involved
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    pub(crate) inputs: Vec<OsString>,
+    /// The command and its arguments; `{}` in an argument is the input. No shell is involved. May be
+    /// left out with --batch, to go on with a batch that --detach has begun
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// `ghostlight runs`.
 #[derive(Debug, Args)]
-pub struct RunsArgs {
+pub(crate) struct RunsArgs {
     /// Where the runs are, and how to print
     #[command(flatten)]
-    pub place: Place,
+    pub(crate) place: Place,
     /// Only runs of this batch
     #[arg(long, value_name = "NAME")]
-    pub batch: Option<String>,
+    pub(crate) batch: Option<String>,
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
-    pub status: Vec<Status>,
+    pub(crate) status: Vec<Status>,
 }
 
 /// One run.
 #[derive(Debug, Args)]
-pub struct OneRun {
+pub(crate) struct OneRun {
     /// Where the runs are, and how to print
     #[command(flatten)]
-    pub place: Place,
+    pub(crate) place: Place,
     /// The run's id, or the beginning of it
     #[arg(value_name = "RUN")]
-    pub run: String,
+    pub(crate) run: String,
 }
 
 /// `ghostlight tail`.
 #[derive(Debug, Args)]
-pub struct TailArgs {
+pub(crate) struct TailArgs {
     /// Which run
     #[command(flatten)]
-    pub run: OneRun,
+    pub(crate) run: OneRun,
     /// Go on after the frame of this number
     #[arg(long, value_name = "N")]
-    pub after: Option<u64>,
+    pub(crate) after: Option<u64>,
 }
 
 /// `ghostlight cancel`.
 #[derive(Debug, Args)]
-pub struct CancelArgs {
+pub(crate) struct CancelArgs {
     /// Which run
     #[command(flatten)]
-    pub run: OneRun,
+    pub(crate) run: OneRun,
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "cancelled from the command line")]
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// `ghostlight clear`.
 #[derive(Debug, Args)]
-pub struct ClearArgs {
+pub(crate) struct ClearArgs {
     /// Where the runs are, and how to print
     #[command(flatten)]
-    pub place: Place,
+    pub(crate) place: Place,
     /// Only runs of this batch
     #[arg(long, value_name = "NAME")]
-    pub batch: Option<String>,
+    pub(crate) batch: Option<String>,
     /// Only runs that were recorded at least so long ago, such as 90s, 15m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
-    pub older_than: Option<std::time::Duration>,
+    pub(crate) older_than: Option<std::time::Duration>,
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
-    pub status: Vec<Status>,
+    pub(crate) status: Vec<Status>,
 }
 
 fn parse_age(text: &str) -> Result<std::time::Duration, String> {

@@ -19,16 +19,16 @@ use crate::launch::{
 use crate::lines::Stream;
 
 /// How long a cancelled command has between TERM and KILL.
-pub const TERM_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 /// How long a cancelled run may take to stop its command and read what it has written.
-pub const CANCEL_GRACE: Duration = Duration::from_secs(30);
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 /// The file that tells the next owner that we killed a command: it did not fail.
 const STOPPED: &str = "stopped-by-owner";
 
 /// The parent of a batch of commands.
-pub struct Batch {
+pub(crate) struct Batch {
     /// How many commands run at the same time.
-    pub jobs: usize,
+    pub(crate) jobs: usize,
 }
 
 impl Agent for Batch {
@@ -46,7 +46,7 @@ impl Agent for Batch {
 /// Bytes that are usually text: an argument, an input, a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Text {
+pub(crate) enum Text {
     /// UTF-8.
     Text(String),
     /// Anything else.
@@ -66,7 +66,11 @@ impl From<&OsStr> for Text {
 }
 
 impl Text {
-    fn to_os(&self) -> Result<OsString, RunError> {
+    /// The bytes.
+    ///
+    /// # Errors
+    /// Broken base64.
+    pub(crate) fn to_os(&self) -> Result<OsString, RunError> {
         Ok(match self {
             Self::Text(text) => text.into(),
             Self::Bytes { base64 } => OsString::from_vec(BASE64_STANDARD.decode(base64)?),
@@ -74,7 +78,7 @@ impl Text {
     }
 
     /// The text as people read it.
-    pub fn display(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         self.to_os().map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
     }
 }
@@ -82,24 +86,24 @@ impl Text {
 /// What a run of [`Command`] is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CommandInput {
+pub(crate) struct CommandInput {
     /// The command and its arguments, with `{}` for the input.
-    pub command: Vec<Text>,
+    pub(crate) command: Vec<Text>,
     /// The input.
-    pub input: Text,
+    pub(crate) input: Text,
     /// The working directory.
-    pub cwd: Text,
+    pub(crate) cwd: Text,
     /// Why the input cannot be run at all, if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
+    pub(crate) refused: Option<String>,
 }
 
 /// What a completed command leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CommandOutput {
+pub(crate) struct CommandOutput {
     /// Its exit code: 0.
-    pub exit_code: i32,
+    pub(crate) exit_code: i32,
 }
 
 /// The durable name of a launch: enough to find it after the program is gone.
@@ -121,7 +125,7 @@ enum LaunchEnd {
 
 /// Launches that are being watched, for a stop that kills them.
 #[derive(Debug, Default)]
-pub struct Launches {
+pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
 }
 
@@ -132,7 +136,7 @@ impl Launches {
 
     /// Kills every command that is being watched. The next owner starts them again, without
     /// counting an attempt.
-    pub async fn kill_all(&self) {
+    pub(crate) async fn kill_all(&self) {
         let active: Vec<LaunchDir> = self.lock().values().cloned().collect();
         let kills = active.into_iter().map(|dir| {
             tokio::spawn(async move {
@@ -154,17 +158,17 @@ impl Launches {
 }
 
 /// Executes one command under a shim that outlives the program.
-pub struct Command {
+pub(crate) struct Command {
     /// Where launch folders are made, one a launch.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Whether output and status survive a power cut.
-    pub sync: bool,
+    pub(crate) sync: bool,
     /// How often a command is started when it vanishes.
-    pub attempts_max: u32,
+    pub(crate) attempts_max: u32,
     /// Notices output.
-    pub watcher: OutputWatcher,
+    pub(crate) watcher: OutputWatcher,
     /// The launches that are being watched.
-    pub launches: Arc<Launches>,
+    pub(crate) launches: Arc<Launches>,
 }
 
 impl Agent for Command {
@@ -378,7 +382,7 @@ impl Command {
 }
 
 /// The folder of a run's nth launch.
-pub fn launch_folder(run_id: &str, number: u64) -> String {
+pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
 }
 

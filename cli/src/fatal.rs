@@ -4,21 +4,21 @@ use std::fmt;
 
 /// Why the program does nothing, or stops.
 #[derive(Debug)]
-pub struct Fatal {
+pub(crate) struct Fatal {
     message: String,
     /// The exit status.
-    pub code: u8,
+    pub(crate) code: u8,
 }
 
 impl Fatal {
     /// A usage or environment error.
-    pub fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 2 }
     }
 
     /// Says what was being done.
     #[must_use]
-    pub fn while_doing(self, doing: impl fmt::Display) -> Self {
+    pub(crate) fn while_doing(self, doing: impl fmt::Display) -> Self {
         Self { message: format!("{doing}: {}", self.message), code: self.code }
     }
 }

@@ -11,7 +11,7 @@
 
 pub mod app;
 mod args;
-pub mod batch;
+mod batch;
 mod fatal;
 pub mod inputs;
 pub mod launch;

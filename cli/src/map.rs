@@ -4,6 +4,7 @@ mod feed;
 mod owner;
 mod report;
 mod signals;
+mod spool;
 mod watch;
 
 use std::process::ExitCode;
@@ -32,14 +33,21 @@ const EVENTS_AHEAD: usize = 1024;
 ///
 /// # Errors
 /// Usage and environment errors, before anything is written.
-pub async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
+pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let mut signals = Signals::new()?;
+    let spooled = spool::resume(&mut args).await?;
     let jobs = match args.jobs {
         Some(jobs) => jobs as usize,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let cwd = std::env::current_dir()?;
-    let source = source(&args)?;
+    let cwd = match &spooled {
+        Some(spooled) => spooled.cwd()?,
+        None => std::env::current_dir()?,
+    };
+    let source = match &spooled {
+        Some(spooled) => spooled.source(),
+        None => source(&args)?,
+    };
     let batch = match &args.batch {
         Some(batch) => batch.clone(),
         None => default_batch_name(&args.command, &cwd, &source),
@@ -47,6 +55,9 @@ pub async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
     let address = ghostlight::AgentPath::root("Batch", &batch)?;
     let lock = owner::take(&args.place.data).await?;
     let data = std::path::absolute(&args.place.data)?;
+    if args.detach {
+        return spool::detach(&args, &batch, &data, &cwd, source, lock, &mut signals).await;
+    }
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
 
@@ -75,7 +86,7 @@ pub async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
         })
         .start()
         .await?;
-    let control = owner::serve(&system, &data).await?;
+    let control = owner::serve(&system, &data, args.listen).await?;
     let agent = system.agent::<Batch>(&batch)?;
     tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
 

@@ -6,3 +6,4 @@ mod deliveries;
 mod suspension;
 
 mod steps;
+mod syncs;

@@ -34,7 +34,7 @@ impl Feed {
                 Ok(inputs) => inputs,
                 Err(error) => return drop(sender.blocking_send(Item::Failed(error))),
             };
-            while let Some(input) = inputs.next() {
+            for input in inputs.by_ref() {
                 let item = input.map_or_else(Item::Failed, Item::Input);
                 if sender.blocking_send(item).is_err() {
                     return;
@@ -50,5 +50,10 @@ impl Feed {
 
     pub(super) async fn next(&mut self) -> Option<Item> {
         self.items.recv().await
+    }
+
+    /// As [`Feed::next`], outside of the runtime.
+    pub(super) fn blocking_next(&mut self) -> Option<Item> {
+        self.items.blocking_recv()
     }
 }

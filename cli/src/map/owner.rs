@@ -32,7 +32,7 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
 }
 
 /// A folder with a control socket that answers has an owner; a reader has none.
-fn has_owner(data: &Path) -> bool {
+pub(super) fn has_owner(data: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(data.join("control.sock")).is_ok()
 }
 
@@ -43,7 +43,11 @@ impl Control {
     pub(super) async fn close(self) {}
 }
 
-pub(super) async fn serve(_system: &System, _data: &Path) -> Result<Control, Fatal> {
+pub(super) async fn serve(
+    _system: &System,
+    _data: &Path,
+    _listen: Option<std::net::SocketAddr>,
+) -> Result<Control, Fatal> {
     Ok(Control)
 }
 

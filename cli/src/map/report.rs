@@ -27,12 +27,12 @@ pub(super) enum Event {
         sequence: u64,
         chunk: LineChunk,
     },
-    /// `known`: the run had been dispatched before this program.
+    /// `before`: the run had ended before this program looked.
     Ended {
         run_id: Arc<str>,
         input: Arc<str>,
         end: RunEnd,
-        known: bool,
+        before: bool,
     },
     /// Something of the source cannot be read.
     Unreadable(String),
@@ -66,11 +66,11 @@ pub(super) struct Totals {
 const FAILURES_NAMED: usize = 20;
 
 impl Totals {
-    fn count(&mut self, input: &str, end: &RunEnd, known: bool) {
+    fn count(&mut self, input: &str, end: &RunEnd, before: bool) {
         match end.status {
             Status::Completed => {
                 self.completed += 1;
-                self.before += u64::from(known);
+                self.before += u64::from(before);
                 return;
             }
             Status::Aborted => self.cancelled += 1,
@@ -188,7 +188,7 @@ impl Thread {
                 printer.note(&note);
             }
             match &event {
-                Event::Ended { input, end, known, .. } => totals.count(input, end, *known),
+                Event::Ended { input, end, before, .. } => totals.count(input, end, *before),
                 Event::Unreadable(_) => totals.unreadable += 1,
                 Event::Read(notes) => totals.notes = *notes,
                 Event::Began { .. } | Event::Line { .. } => {}

@@ -57,16 +57,16 @@ impl Watcher {
     /// Reports a run from its first line to its end; dispatches it first, unless it is known.
     pub(super) async fn watch(&self, job: Job) -> Result<(), Fatal> {
         let shown = shorten(&job.input.display());
-        let run = match self.find_or_start(job).await {
-            Ok(run) => run,
+        let (run, before) = match self.find_or_start(job).await {
+            Ok(found) => found,
             Err(Problem::Stopped) => return Ok(()),
             Err(Problem::Fatal(fatal)) => return Err(fatal),
         };
-        self.follow(run.id().into(), shown.into(), run.tail(After::START), run.already_existed())
-            .await
+        self.follow(run.id().into(), shown.into(), run.tail(After::START), before).await
     }
 
-    async fn find_or_start(&self, job: Job) -> Result<Run<Command>, Problem> {
+    /// The run of an input, and whether it had ended before.
+    async fn find_or_start(&self, job: Job) -> Result<(Run<Command>, bool), Problem> {
         let mut highest = None;
         let mut next = 0u32;
         loop {
@@ -80,9 +80,9 @@ impl Watcher {
         if let Some(run) = highest {
             let failed = matches!(run.status, Status::Error | Status::Aborted);
             if !(failed && self.retry_failed)
-                && let Some(run) = self.agent.attach::<Command>(&run.run_id).await?
+                && let Some(found) = self.agent.attach::<Command>(&run.run_id).await?
             {
-                return Ok(run);
+                return Ok((found, run.status.is_hard()));
             }
         }
         let id = format!("{}~{next}", job.base_id);
@@ -100,10 +100,10 @@ impl Watcher {
                 let input = Text::from(OsStr::new(&start));
                 let command = self.command.clone();
                 let cwd = self.cwd.clone();
-                self.dispatch(&id, CommandInput { command, input, cwd, refused: Some(refused) })
-                    .await
+                let input = CommandInput { command, input, cwd, refused: Some(refused) };
+                Ok((self.dispatch(&id, input).await?, false))
             }
-            result => result,
+            result => Ok((result?, false)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Watcher {
                 let watcher = self.clone();
                 found += 1;
                 watching.spawn(async move {
-                    watcher.follow(run.run_id.as_str().into(), shown, tail, true).await
+                    watcher.follow(run.run_id.as_str().into(), shown, tail, false).await
                 });
             }
             match page.next {
@@ -152,7 +152,7 @@ impl Watcher {
         run_id: Arc<str>,
         input: Arc<str>,
         mut tail: Tail,
-        known: bool,
+        before: bool,
     ) -> Result<(), Fatal> {
         let begin = Event::Began { run_id: Arc::clone(&run_id), input: Arc::clone(&input) };
         if self.events.send(begin).await.is_err() {
@@ -165,7 +165,7 @@ impl Watcher {
                 // Cleared by somebody else: its input counts as cancelled.
                 Err(Error::Cleared(_)) => {
                     let end = RunEnd { status: Status::Aborted, error: Some("cleared".into()) };
-                    let _ = self.events.send(Event::Ended { run_id, input, end, known }).await;
+                    let _ = self.events.send(Event::Ended { run_id, input, end, before }).await;
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -197,7 +197,7 @@ impl Watcher {
                     RunEnd { status: Status::Interrupted, error: Some(error.clone()) }
                 }
             };
-            let _ = self.events.send(Event::Ended { run_id, input, end, known }).await;
+            let _ = self.events.send(Event::Ended { run_id, input, end, before }).await;
             return Ok(());
         }
         Ok(())

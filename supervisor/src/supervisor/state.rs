@@ -6,13 +6,13 @@ use ractor::{ActorCell, ActorId, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use super::Config;
-use super::actor::{Msg, Reply, Report, StartError, StopMode};
+use super::actor::{Msg, Reply, Report, StartError, StopMode, owe};
 use super::child::{Alive, Child, Phase};
 use super::job::Reporter;
 use super::sweep::Mode;
 use crate::child_spec::{ChildId, ChildSpec, Started};
 use crate::error::Error;
-use crate::exit::{Escalated, ExitCallback, ExitReason, classify};
+use crate::exit::{Escalated, ExitCallback, ExitReason, classify, guarded};
 use crate::restart::Decision;
 use crate::strategy::{Place, StopOrder, Strategy};
 
@@ -105,6 +105,7 @@ impl State {
             None
         };
         if let Some(error) = refusal {
+            guarded(|| drop(spec));
             let _ = reply.send(Err(error));
             return;
         }
@@ -126,7 +127,7 @@ impl State {
             Some(child) => match child.ready() {
                 Some(cell) => Ok(cell.clone()),
                 None => {
-                    child.waiters.push(reply);
+                    owe(&mut child.waiters, reply);
                     return;
                 }
             },
@@ -141,7 +142,7 @@ impl State {
         };
         let Some(child) = self.children.get_mut(&place) else { return };
         child.removing = true;
-        child.removers.push(reply);
+        owe(&mut child.removers, reply);
         self.stop(place, mode);
     }
 
@@ -263,7 +264,9 @@ impl State {
     pub(super) fn forget(&mut self, place: Place, reason: &ExitReason) {
         let Some(child) = self.children.remove(&place) else { return };
         self.by_id.remove(&child.spec.id);
-        let id = child.spec.id;
+        let id = child.spec.id.clone();
+        // What its constructor has captured is foreign, down to its `Drop`.
+        guarded(|| drop(child.spec));
         let error = match reason {
             ExitReason::StartFailed(error) => {
                 Error::StartFailed { id, error: error.clone(), retry_after: None }

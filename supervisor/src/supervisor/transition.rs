@@ -36,7 +36,6 @@ impl State {
         match child.phase {
             Phase::Starting(_) | Phase::Alive(_) => child.stop(mode, &reporter),
             Phase::Idle | Phase::BackingOff { .. } => {
-                child.phase = Phase::Idle;
                 if closing || child.removing {
                     self.end(place, None, ExitReason::Cancelled, Duration::ZERO);
                 }

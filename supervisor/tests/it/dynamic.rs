@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ghostlight_supervisor::{Decision, Error, ExitReason, RestartPolicy, Supervisor};
+use ghostlight_supervisor::{ChildSpec, Decision, Error, ExitReason, RestartPolicy, Supervisor};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -199,4 +200,47 @@ async fn callers_that_go_away_change_nothing() {
     cell.wait(None).await.expect("removed all the same");
     tokio::task::yield_now().await;
     assert_eq!(supervisor.children().await, Ok(vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn panics_in_drop_are_contained() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("boom in drop");
+        }
+    }
+
+    let mut log = Log::new();
+    let supervisor = Supervisor::start(log.config(), None).await.unwrap();
+    let cell = supervisor.add(log.probe("a", Permanent, Start::PanicInDrop)).await.unwrap();
+    tell(&cell, Do::Stop);
+    assert_eq!(log.exit().await.reason, ExitReason::Normal(None));
+    let cell = supervisor.ready("a").await.unwrap();
+    tell(&cell, Do::Fail);
+    assert_eq!(log.exit().await.reason, ExitReason::Failed("oops".into()));
+    supervisor.ready("a").await.expect("it goes on");
+
+    for expected in [true, false] {
+        let bomb = Bomb;
+        let quiet = ChildSpec::temporary("b", move || {
+            let _captured = &bomb;
+            (Quiet, ())
+        });
+        assert_eq!(supervisor.add(quiet).await.is_ok(), expected, "the second is refused");
+    }
+    supervisor.remove("b").await.unwrap();
+    supervisor.ready("a").await.expect("it goes on");
+}
+
+struct Quiet;
+
+impl Actor for Quiet {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
 }

@@ -134,6 +134,8 @@ pub(crate) enum Start {
     StopAtOnce,
     /// Comes up and panics in `post_start`.
     PanicAtOnce,
+    /// Comes up with a state that panics when dropped.
+    PanicInDrop,
 }
 
 pub(crate) struct Probe;
@@ -154,6 +156,7 @@ pub(crate) struct State {
 impl Drop for State {
     fn drop(&mut self) {
         let _ = self.log.send(Event::Dropped(self.name.clone(), self.actor));
+        assert!(!matches!(self.start, Start::PanicInDrop), "boom in drop");
     }
 }
 
@@ -178,7 +181,11 @@ impl Actor for Probe {
         Arguments { name, log, start }: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         match &start {
-            Start::Up | Start::PanicInMake | Start::StopAtOnce | Start::PanicAtOnce => {}
+            Start::Up
+            | Start::PanicInMake
+            | Start::StopAtOnce
+            | Start::PanicAtOnce
+            | Start::PanicInDrop => {}
             Start::Panic => panic!("boom at start"),
             Start::Fail => return Err("no start".into()),
             Start::FailTimes(left) => {

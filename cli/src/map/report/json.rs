@@ -38,10 +38,10 @@ impl Print for Json {
                 }
                 line
             }
-            Event::Ended { run_id, input, end, known } => {
+            Event::Ended { run_id, input, end, before } => {
                 let mut value = json!({
                     "type": "ended", "runId": **run_id, "agentType": "Command", "input": **input,
-                    "status": end.status, "before": known,
+                    "status": end.status, "before": before,
                 });
                 if let Some(error) = &end.error {
                     value["error"] = json!(error);
