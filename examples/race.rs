@@ -47,7 +47,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let asked = quote.milestone("asked").await?;
     println!("price: {}", asked.data.unwrap_or_default()["price"]);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    while system.live_runs() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     println!("runs in memory during the sleep: {}", system.live_runs());
     println!("{}", quote.outcome().await?.completed()?);
 

@@ -4,6 +4,7 @@ mod support;
 
 mod deliveries;
 mod suspension;
+mod types;
 
 mod steps;
 mod syncs;
