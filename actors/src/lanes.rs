@@ -252,6 +252,15 @@ pub(crate) struct Found {
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
 }
 
+impl Found {
+    /// Whether any of it is for the agent to do now.
+    pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
+        !self.lost.is_empty()
+            || self.queued > 0
+            || self.owed.iter().any(|(_, owed)| owed.due_ms <= now_ms)
+    }
+}
+
 /// Reads what an agent has to do: its live runs, its queue, its owed deliveries. Costs as much as
 /// there is of those, whatever else is retained.
 pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
