@@ -234,6 +234,18 @@ impl AgentRef {
         list::list(&self.node.committer, &self.path, filter, after, limit).await
     }
 
+    /// The ids of the runs that have begun, or wait for a slot, and have not ended. Costs as much as
+    /// there are of those, whatever else is retained.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        list::unfinished(&self.node.committer, &self.path).await
+    }
+
     /// Clears runs: cancels those that live, and removes everything that is stored of them but
     /// their ids, which are never used again. Returns how many.
     ///

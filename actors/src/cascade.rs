@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
-use storage::records::{LiveRecord, QueuedRecord, RunRecord};
+use storage::records::RunRecord;
 use storage::{Key, codec};
 
 use crate::Error;
-use crate::lanes::each;
+use crate::list;
 use crate::messages::{AgentMsg, RunRequest};
 use crate::node::Node;
 use crate::shared::Shared;
@@ -24,19 +24,7 @@ pub(crate) async fn cancel_live(
     parent: &AgentPath,
     reason: &str,
 ) -> Result<(), Error> {
-    let agent = AgentKey::from(parent);
-    let mut ids = Vec::new();
-    each(&node.committer, Key::live_of(agent), |key, value| {
-        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
-        Ok(())
-    })
-    .await?;
-    each(&node.committer, Key::queue_of(agent), |key, value| {
-        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
-        Ok(())
-    })
-    .await?;
-    for id in ids {
+    for id in list::unfinished(&node.committer, parent).await? {
         let run_id = RunId::new(&id)?;
         let key = Key::record(RunKey::new(parent, &run_id));
         let Some(read) = node.committer.get(key.clone().into_bytes()).await? else { continue };
