@@ -55,6 +55,7 @@ impl Future for Code {
             }
         }
         this.waker.woken.store(false, Ordering::Release);
+        this.shared.moving();
         let waker = Waker::from(Arc::clone(&this.waker));
         let mut context = Context::from_waker(&waker);
         let polled = caught(|| this.body.as_mut().poll(&mut context));

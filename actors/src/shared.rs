@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     told: bool,
     /// Counts everything that the code does; an unchanged number means that it did nothing.
     activity: u64,
+    /// The code was polled to a standstill, and nothing has polled it since.
+    standing: bool,
     /// The run leaves memory: nothing that the code asks for happens any more.
     frozen: bool,
 }
@@ -99,6 +101,7 @@ impl Shared {
             sources: past.sources,
             told: false,
             activity: 0,
+            standing: false,
             frozen: false,
         };
         Self {
@@ -273,10 +276,19 @@ impl Shared {
             }
             Err(mismatch) => return self.mismatch(&mut inner, mismatch),
         }
+        inner.standing = true;
+        self.tell_dormant(&inner);
+    }
+
+    /// The code is about to be polled.
+    pub(crate) fn moving(&self) {
+        self.lock().standing = false;
+    }
+
+    /// Tells the actor that the code stands still and waits for nothing but time, if it does.
+    fn tell_dormant(&self, inner: &Inner) {
         if inner.is_dormant() {
-            let activity = inner.activity;
-            drop(inner);
-            self.tell(RunMsg::Dormant(activity));
+            self.tell(RunMsg::Dormant(inner.activity));
         }
     }
 
@@ -337,6 +349,11 @@ impl Shared {
             let wake = inner.journal.complete(call, result);
             wakers.extend(inner.take_wakers(wake));
         }
+        if wakers.is_empty() {
+            // What the code waited for at its last standstill may only now have become durable,
+            // and nothing will poll it to another one.
+            self.tell_dormant(&inner);
+        }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -358,9 +375,10 @@ impl Inner {
         };
     }
 
-    /// Whether the code waits for sleeps, and for nothing else of its own.
+    /// Whether the code stands still, waiting for sleeps and for nothing else of its own.
     fn is_dormant(&self) -> bool {
-        !self.sleeps.is_empty()
+        self.standing
+            && !self.sleeps.is_empty()
             && self.queue.is_empty()
             && self.queued == self.durable
             && self.progress.is_none()

@@ -2,4 +2,9 @@
 
 mod support;
 
+mod deliveries;
+mod suspension;
+mod types;
+
 mod steps;
+mod syncs;
