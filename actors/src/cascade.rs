@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::RunRecord;
-use storage::{Key, codec};
+use storage::{Committer, Key, codec};
 
 use crate::Error;
 use crate::list;
@@ -24,18 +24,29 @@ pub(crate) async fn cancel_live(
     parent: &AgentPath,
     reason: &str,
 ) -> Result<(), Error> {
-    for id in list::unfinished(&node.committer, parent).await? {
-        let run_id = RunId::new(&id)?;
-        let key = Key::record(RunKey::new(parent, &run_id));
-        let Some(read) = node.committer.get(key.clone().into_bytes()).await? else { continue };
-        // Nobody waits for a detached run; it goes on.
-        if codec::decode::<RunRecord>(&key, &read.value)?.detached {
-            continue;
-        }
+    for run_id in awaited(&node.committer, parent).await? {
         node.ask(parent, |reply| {
             AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
         })
         .await?;
     }
     Ok(())
+}
+
+/// The live and queued runs of `parent` that somebody waits for.
+pub(crate) async fn awaited(
+    committer: &Committer,
+    parent: &AgentPath,
+) -> Result<Vec<RunId>, Error> {
+    let mut awaited = Vec::new();
+    for id in list::unfinished(committer, parent).await? {
+        let run_id = RunId::new(&id)?;
+        let key = Key::record(RunKey::new(parent, &run_id));
+        let Some(read) = committer.get(key.clone().into_bytes()).await? else { continue };
+        // Nobody waits for a detached run; it goes on.
+        if !codec::decode::<RunRecord>(&key, &read.value)?.detached {
+            awaited.push(run_id);
+        }
+    }
+    Ok(awaited)
 }

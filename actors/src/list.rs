@@ -1,13 +1,38 @@
 //! Lists of runs, straight from the store: no agent has to be in memory for it.
 
-use ghostlight_protocol::{AgentKey, AgentPath, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use storage::records::{LiveRecord, QueuedRecord, RegistryRecord, RunRecord};
 use storage::{Committer, Key, Limit, codec};
 
 use crate::Error;
 use crate::info::{RunInfo, run_info};
-use crate::lanes::each;
+use crate::lanes::{Stored, each, is_cleared};
+
+/// What a registry has under an id.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    /// Nothing: the id is free.
+    Unknown,
+    /// The tombstone of a cleared run: the id is never used again.
+    Cleared,
+    /// A run.
+    Run(Box<RunInfo>),
+}
+
+/// Looks an id up in the registry of `parent`.
+pub(crate) async fn lookup(
+    committer: &Committer,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<Lookup, Error> {
+    let run = RunKey::new(parent, run_id);
+    match Stored::read_key(committer, run).await? {
+        Some(stored) => Ok(Lookup::Run(Box::new(run_info(&stored.record)?))),
+        None if is_cleared(committer, run).await? => Ok(Lookup::Cleared),
+        None => Ok(Lookup::Unknown),
+    }
+}
 
 /// Which runs are meant; all parts must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -191,6 +191,12 @@ impl SystemBuilder {
 /// What a system in memory takes for the time at its start: 2026-01-01.
 const VIRTUAL_EPOCH_MS: u64 = 1_767_225_600_000;
 
+pub(crate) async fn open_locked(
+    lock: FolderLock,
+) -> Result<(Committer, CommitterHandle), StartError> {
+    open(StoreChoice::Locked(lock), Durability::default()).await
+}
+
 async fn open(
     store: StoreChoice,
     durability: Durability,
