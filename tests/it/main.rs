@@ -2,4 +2,5 @@
 
 mod support;
 
+mod crash_points;
 mod steps;
