@@ -105,8 +105,7 @@ impl Actor for AgentActor {
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Idle(activity) => {
                 if activity == state.activity && state.is_idle() {
-                    tracing::debug!(agent = %state.args.path, "agent leaves memory");
-                    myself.stop(None);
+                    state.leave(&myself);
                     return Ok(());
                 }
             }
@@ -285,11 +284,11 @@ impl AgentState {
         self.admit(myself);
         self.turns.next(&self.args, myself);
         let busy = self.lanes.values().any(|lane| matches!(lane, Lane::Busy(_)));
-        if !self.evicting.is_empty() && !busy && !self.turns.is_running() {
+        if !self.evicting.is_empty() && !busy && !self.turns.is_at_work() {
             for reply in self.evicting.drain(..) {
                 let _ = reply.send(Ok(()));
             }
-            return myself.stop(None);
+            return self.leave(myself);
         }
         if self.is_idle() {
             let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
@@ -299,6 +298,12 @@ impl AgentState {
                 let _ = actor.cast(AgentMsg::Idle(activity));
             });
         }
+    }
+
+    fn leave(&self, myself: &ActorRef<AgentMsg>) {
+        tracing::debug!(agent = %self.args.path, "agent leaves memory");
+        self.args.node.bring_back_if_needed(self.args.clone(), myself.get_id());
+        myself.stop(None);
     }
 
     fn is_idle(&self) -> bool {

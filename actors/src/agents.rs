@@ -170,7 +170,21 @@ impl Node {
             // `up` was called by the actor itself.
             Ok(_) => Ok(()),
             Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
-            Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
+            // An earlier life is still on its way out, or on its way back.
+            Err(ghostlight_supervisor::Error::AlreadyExists { .. }) => {
+                match supervisors.agents.ready(path.as_str()).await {
+                    Ok(cell) => {
+                        self.agents.up(path, cell.into());
+                        Ok(())
+                    }
+                    Err(error) => Err(down(path, &error)),
+                }
+            }
+            Err(error) => {
+                // Whoever asks next tries anew; nothing is retried that nobody waits for.
+                let _ = supervisors.agents.remove(path.as_str()).await;
+                Err(down(path, &error))
+            }
         }
     }
 
@@ -193,4 +207,8 @@ impl Node {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
+}
+
+fn down(path: &AgentPath, error: &ghostlight_supervisor::Error) -> Error {
+    Error::AgentDown { agent: path.to_string(), why: error.to_string() }
 }

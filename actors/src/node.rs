@@ -9,15 +9,17 @@ use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
 use ghostlight_storage::Committer;
 use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
-use ractor::ActorRef;
+use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::agent_actor::AgentArgs;
 use crate::agents::Agents;
 use crate::clock::Clock;
 use crate::hub::Hub;
+use crate::lanes;
 use crate::messages::{AgentMsg, RunMsg};
 use crate::registry::Kinds;
 use crate::timers::Timers;
@@ -146,11 +148,35 @@ impl Node {
 
     /// Sends a message to an agent, bringing it into memory if need be.
     pub(crate) fn send(self: &Arc<Self>, agent: &AgentPath, message: AgentMsg) {
-        let (node, agent) = (Arc::clone(self), agent.clone());
+        let (node, agent, mut message) = (Arc::clone(self), agent.clone(), message);
         self.spawn(async move {
             // What cannot be delivered now is found in the store by the next start of the agent.
-            if let Ok(actor) = node.agent(&agent).await {
-                let _ = actor.cast(message);
+            while let Ok(actor) = node.agent(&agent).await {
+                match actor.cast(message) {
+                    Err(MessagingErr::SendErr(unsent)) => message = unsent,
+                    _ => return,
+                }
+                // It has just ended, and its end is told to us in a moment.
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        });
+    }
+
+    /// Brings an agent that is leaving memory back, if it has left something undone: what was in
+    /// its mailbox when it stopped is lost, but for what the store has of it.
+    pub(crate) fn bring_back_if_needed(self: &Arc<Self>, args: AgentArgs, leaving: ActorId) {
+        let node = Arc::clone(self);
+        self.spawn(async move {
+            while node.agents.get(&args.path).is_some_and(|actor| actor.get_id() == leaving) {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            let needed = match lanes::look_around(&args).await {
+                Ok(found) => found.needs_agent(node.clock.now_ms()),
+                // Whoever asks for the agent next is told of it.
+                Err(_) => false,
+            };
+            if needed {
+                let _ = node.agent(&args.path).await;
             }
         });
     }

@@ -118,9 +118,8 @@ impl Turns {
     }
 
     pub(crate) fn owe(&mut self, run_id: RunId) {
-        if self.owed.insert(run_id.clone()) {
-            self.queue.push_back(Turn::Finish(run_id));
-        } else if self.waiting.remove(&run_id).is_some() {
+        let waited = self.waiting.remove(&run_id).is_some();
+        if self.owed.insert(run_id.clone()) || waited {
             self.queue.push_back(Turn::Finish(run_id));
         }
     }
@@ -129,8 +128,9 @@ impl Turns {
         self.queue.push_back(Turn::AdHoc(turn));
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.running
+    /// Whether a turn is running or queued; a delivery that waits for its next try is neither.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.running || !self.queue.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -183,10 +183,14 @@ impl Turns {
         wait: Duration,
     ) {
         self.owed.insert(run_id.clone());
-        let actor = myself.clone();
-        args.node.spawn(async move {
+        let (actor, args) = (myself.clone(), args.clone());
+        args.node.clone().spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = actor.cast(AgentMsg::OwedAgain(run_id));
+            if actor.cast(AgentMsg::OwedAgain(run_id)).is_err() {
+                // The agent was evicted. Its next life finds the delivery in the store, and that
+                // it is due; if the system is stopping, the next system does.
+                let _ = args.node.agent(&args.path).await;
+            }
         });
     }
 

@@ -30,6 +30,8 @@ pub enum Source {
         /// Whether inputs end at NUL instead of LF.
         nul: bool,
     },
+    /// A NUL-separated file that an earlier program has written.
+    Spool(PathBuf),
     /// Every file under some paths.
     Files {
         /// The paths, each a file or a folder.
@@ -90,6 +92,7 @@ pub struct Inputs {
 enum Reader {
     Arguments(std::vec::IntoIter<OsString>),
     Stdin(List<io::StdinLock<'static>>),
+    Spool(List<std::fs::File>),
     Files(Files),
 }
 
@@ -104,6 +107,10 @@ impl Inputs {
         let source = match source {
             Source::Arguments(words) => Reader::Arguments(words.into_iter()),
             Source::Stdin { nul } => Reader::Stdin(List::new(io::stdin().lock(), nul)),
+            Source::Spool(path) => {
+                let unreadable = |source| InputError::Unreadable { path: path.clone(), source };
+                Reader::Spool(List::new(std::fs::File::open(&path).map_err(unreadable)?, true))
+            }
             Source::Files { paths, data } => Reader::Files(Files::new(paths, &data)?),
         };
         Ok(Inputs { source })
@@ -114,6 +121,7 @@ impl Inputs {
         match &self.source {
             Reader::Arguments(_) => Notes::default(),
             Reader::Stdin(list) => list.notes(),
+            Reader::Spool(list) => list.notes(),
             Reader::Files(files) => files.notes(),
         }
     }
@@ -126,6 +134,7 @@ impl Iterator for Inputs {
         match &mut self.source {
             Reader::Arguments(words) => words.next().map(Ok),
             Reader::Stdin(list) => list.next(),
+            Reader::Spool(list) => list.next(),
             Reader::Files(files) => files.next(),
         }
     }

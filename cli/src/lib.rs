@@ -9,8 +9,13 @@
 //! Linux only: a command is tied to its shim by a parent-death signal, a shim to its launch by a
 //! file lock and a process file descriptor.
 
+pub mod app;
+mod args;
+mod batch;
+mod fatal;
 pub mod inputs;
 pub mod launch;
 pub mod lines;
+mod map;
 pub mod shim;
 mod sys;

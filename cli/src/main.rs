@@ -7,5 +7,5 @@ fn main() -> ExitCode {
     if let Some(code) = ghostlight_cli::shim::enter() {
         return code;
     }
-    ExitCode::SUCCESS
+    ghostlight_cli::app::main()
 }

@@ -12,7 +12,7 @@
 //! - A kill while the store is made can leave half a store: it is made under another name
 //!   ([`open`]).
 //! - A full disk is noticed before sled meets it ([`space`]).
-//! - Calls of sled may panic, and closing may hang ([`engine`]).
+//! - Calls of sled may panic, and closing it after a failure may hang ([`engine`]).
 //! - After any failure nothing is written or read any more.
 
 mod engine;
@@ -64,7 +64,8 @@ const REVISION_BYTES: usize = 8;
 /// written since the store was last opened for the torn end of a crash, and goes on without what
 /// lies after it.
 ///
-/// Dropping it blocks until the engine is closed, which may take a second, or at most ten.
+/// Dropping it blocks until the engine is closed, which may take a second, or at most ten. If the
+/// engine itself has failed, the folder stays locked until the process ends.
 #[derive(Debug)]
 pub struct SledStore {
     engine: Engine,

@@ -11,9 +11,10 @@
 //! - An [`ExitCallback`] tells the owner of every end.
 //!
 //! A supervisor runs no foreign code but the constructors of its children, each in a task of its
-//! own, the exit callback, and the `Drop` of what ended children leave behind. No wait, drain or slow
+//! own, the exit callback, and the `Drop` of what children leave behind; a panic
+//! in any of these is contained. No wait, drain or slow
 //! start keeps it from answering. It uses none of ractor's process-wide names and groups, and reads
-//! no clock but tokio's.
+//! no clock but tokio's, which must be enabled in the runtime.
 //!
 //! # Examples
 //!

@@ -77,7 +77,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// No wait at all.
+    /// No wait at all. With [`Exhausted::RetryAtMax`] a child that fails at once keeps a processor busy.
     pub const NONE: Self =
         Self { first: Duration::ZERO, factor: 1, max: Duration::ZERO, jitter_percent: 0 };
 

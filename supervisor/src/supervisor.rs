@@ -13,6 +13,7 @@ use crate::strategy::{StopOrder, Strategy};
 
 mod actor;
 mod child;
+mod job;
 mod state;
 mod sweep;
 mod transition;
@@ -160,9 +161,10 @@ impl Supervisor {
 
     /// Returns the supervisor's cell, to link it or to compare it.
     ///
-    /// Stopping it through the cell is an ordered shutdown too, in which children whose reason can
-    /// no longer be heard are reported [`Lost`](crate::ExitReason::Lost); killing it kills all
-    /// children at once, without notices. Do not link actors to it by hand.
+    /// Stopping it through the cell is an ordered shutdown too, but one that cannot listen: ends are
+    /// reported as [`Lost`](crate::ExitReason::Lost), and the last states of children are dropped
+    /// with the supervisor. Killing it kills all children at once, without notices. Do not link
+    /// actors to it by hand.
     #[must_use]
     pub fn cell(&self) -> ActorCell {
         self.actor.get_cell()
@@ -218,8 +220,9 @@ impl Supervisor {
 
     /// Kills a child and forgets it; returns when it has really ended.
     ///
-    /// As [`remove`](Self::remove) without the drain time, also when a removal is under way. To crash
-    /// a child and have it restarted by its policy, kill its cell instead.
+    /// As [`remove`](Self::remove) without the drain time, also when a removal is under way. The
+    /// children of a supervisor are killed with it, but not waited for. To crash a child and have it
+    /// restarted by its policy, kill its cell instead.
     ///
     /// # Errors
     ///

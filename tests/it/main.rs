@@ -3,4 +3,8 @@
 mod support;
 
 mod crash_points;
+mod deliveries;
+mod suspension;
+mod types;
 mod steps;
+mod syncs;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::run::{Event, Phase};
+use ghostlight_protocol::run::Phase;
 use ghostlight_protocol::{AgentKey, RunKey, RunState};
 use ghostlight_storage as storage;
-use storage::payload::{INLINE_BYTES_MAX, RECORD_INLINE_BYTES_MAX};
+use storage::payload::RECORD_INLINE_BYTES_MAX;
 use storage::records::{
     Extensions, Head, LiveRecord, LogEntry, QueuedRecord, RegistryRecord, RunRecord,
 };
@@ -28,7 +28,7 @@ pub(super) async fn start(args: &AgentArgs, start: &StartRun, reply: Reply<Start
     let hook = args.kind.hooks.start.clone();
     let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
     let (record, writer) = match record(args, start, phase, None).await {
-        Ok(Recorded::New(record, writer)) => (record, writer),
+        Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
             start_existing(args, start, reply).await;
             return LaneEnd::FREE;
@@ -115,7 +115,7 @@ pub(super) async fn start_at_cap(
         return joined;
     };
     match record(args, start, Phase::Queued, Some(number)).await {
-        Ok(Recorded::New(..)) => {
+        Ok(Recorded::New(_)) => {
             let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
             LaneEnd::UNCHANGED
         }
@@ -137,7 +137,7 @@ async fn known(args: &AgentArgs, start: &StartRun) -> Result<bool, Error> {
 }
 
 enum Recorded {
-    New(RunRecord, LogWriter),
+    New(Box<(RunRecord, LogWriter)>),
     /// The id is in use, or was.
     Taken,
 }
@@ -156,7 +156,6 @@ async fn record(
     // The incarnation makes the numbers of orphaned payloads of an earlier try of this id others.
     let head = Head { epoch: node.incarnation, ..Head::default() };
     let mut writer = LogWriter::new(run, node.incarnation, head, 0);
-    debug_assert!(RECORD_INLINE_BYTES_MAX <= INLINE_BYTES_MAX);
     let input = writer.store(
         start.input.as_ref().clone(),
         RECORD_INLINE_BYTES_MAX,
@@ -217,7 +216,7 @@ async fn record(
                 attempt = 1,
                 "run dispatched"
             );
-            Ok(Recorded::New(record, writer))
+            Ok(Recorded::New(Box::new((record, writer))))
         }
         Err(storage::Error::Conflict { .. }) => Ok(Recorded::Taken),
         Err(error) => Err(error.into()),
@@ -252,6 +251,5 @@ async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
     // An interrupted run that is executed again may still end well: wait for it.
     let executed = args.node.live.get(run).is_some();
     let outcome = ended.filter(|_| record.state.status().is_hard() || !executed);
-    let _ = Event::Started;
     Ok(Started { already_existed: true, outcome })
 }

@@ -92,7 +92,8 @@ pub fn default_batch_name(command: &[OsString], cwd: &Path, source: &Source) -> 
     words(&[cwd.as_os_str()]);
     match source {
         Source::Arguments(_) => words(&[OsStr::new("arguments")]),
-        Source::Stdin { .. } => words(&[OsStr::new("stdin")]),
+        // A spooled list was standard input, words or files once, and has a name from then.
+        Source::Stdin { .. } | Source::Spool(_) => words(&[OsStr::new("stdin")]),
         Source::Files { paths, .. } => {
             words(&[OsStr::new("files")]);
             words(&paths.iter().map(|path| path.as_os_str()).collect::<Vec<_>>());

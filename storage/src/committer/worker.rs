@@ -58,18 +58,16 @@ async fn commit<B: Backend>(
     let answers = match committed {
         Ok(answers) => answers,
         Err(why) => {
+            // The queue ends before its waiters are dropped: they ask it why, and one that commits
+            // again at once is refused.
             let why = poisoned(why);
-            // The queue ends before the first waiter learns of the failure, so that a waiter that
-            // commits again at once is refused.
             queue.end(why.clone());
-            for (waiter, _room) in waiters {
-                send(waiter, Err(why.clone()));
-            }
+            drop(waiters);
             return Err(why);
         }
     };
     let accepted = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-    let syncs = backend.syncs() - syncs_before;
+    let syncs = backend.syncs().saturating_sub(syncs_before);
     queue.update_stats(|stats| {
         stats.commits += accepted;
         stats.refused += answers.len() as u64 - accepted;

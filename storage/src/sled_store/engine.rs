@@ -21,7 +21,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Engine {
     /// `None` once it is being closed.
     parts: Option<Parts>,
-    failure: OnceCell<String>,
+    failure: OnceCell<Failure>,
     pub(super) reserve: u64,
 }
 
@@ -31,6 +31,13 @@ pub(super) struct Parts {
     /// Another handle of the log's inode: an fsync of it covers whatever sled wrote there.
     pub(super) log: File,
     pub(super) lock: FolderLock,
+}
+
+#[derive(Debug)]
+struct Failure {
+    why: String,
+    /// Whether sled itself failed, so that nothing is known of its state.
+    within: bool,
 }
 
 impl Engine {
@@ -62,7 +69,7 @@ impl Engine {
     pub(super) fn check_space(&self) -> Result<(), Error> {
         self.usable()?;
         let folder = self.parts().lock.folder();
-        space::check(folder, self.reserve).map_err(|why| self.fail(why))
+        space::check(folder, self.reserve).map_err(|why| self.fail(why, false))
     }
 
     /// Applies the batch whole, and hands it to the operating system.
@@ -79,7 +86,8 @@ impl Engine {
         self.usable()?;
         // Never tried a second time: after a failed fsync the kernel may have dropped the pages
         // and would report success.
-        self.parts().log.sync_data().map_err(|error| self.fail(format!("cannot sync: {error}")))
+        let synced = self.parts().log.sync_data();
+        synced.map_err(|error| self.fail(format!("cannot sync: {error}"), false))
     }
 
     /// Calls sled. An error or panic is the end of the store: what sled's memory holds after it is
@@ -92,36 +100,45 @@ impl Engine {
         self.usable()?;
         match catch_unwind(AssertUnwindSafe(|| call(&self.parts().db))) {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.fail(format!("cannot {what}: {error}"))),
-            Err(panic) => Err(self.fail(format!("cannot {what}: panic: {}", panic_text(&*panic)))),
+            Ok(Err(error)) => Err(self.fail(format!("cannot {what}: {error}"), true)),
+            Err(panic) => {
+                Err(self.fail(format!("cannot {what}: panic: {}", panic_text(&*panic)), true))
+            }
         }
     }
 
     fn usable(&self) -> Result<(), Error> {
         match self.failure.get() {
-            Some(why) => Err(Error::Poisoned { why: why.clone() }),
+            Some(failure) => Err(Error::Poisoned { why: failure.why.clone() }),
             None => Ok(()),
         }
     }
 
-    fn fail(&self, why: String) -> Error {
-        Error::Poisoned { why: self.failure.get_or_init(|| why).clone() }
+    fn fail(&self, why: String, within: bool) -> Error {
+        let failure = self.failure.get_or_init(|| Failure { why, within });
+        Error::Poisoned { why: failure.why.clone() }
     }
 }
 
 impl Drop for Engine {
-    /// Returns when the folder is free for the next owner, or after [`CLOSE_MAX`].
+    /// Returns when the folder is free for the next owner, if sled is sound; at once if it is not;
+    /// and after [`CLOSE_MAX`] in any case.
     fn drop(&mut self) {
-        if let Some(parts) = self.parts.take()
-            && close_within(parts).is_none()
-        {
+        let Some(parts) = self.parts.take() else { return };
+        if self.failure.get().is_some_and(|failure| failure.within) {
+            // A sled that has failed may wait for itself when it is closed, for ever, with a lock
+            // that every sled of this process needs. So it is left as it is, with the lock of the
+            // folder: only the end of the process makes sure that it writes no more.
+            tracing::error!("the folder of the failed store stays locked until the process ends");
+            std::mem::forget(parts);
+        } else if close_within(parts).is_none() {
             tracing::error!("the store could not be closed; its folder stays locked");
         }
     }
 }
 
-/// Closes sled on a thread of its own: a sled that has met an I/O error may wait for its own dead
-/// threads for ever. The lock then stays taken, as it must while sled may still write.
+/// Closes sled on a thread of its own, because it can meet an I/O error even now. If it does not
+/// come back, the lock stays taken, as it must while sled may still write.
 fn close_within(parts: Parts) -> Option<FolderLock> {
     let (sender, closed) = mpsc::channel();
     let closer = std::thread::Builder::new().name("ghostlight-close".into());

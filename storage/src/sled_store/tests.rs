@@ -123,7 +123,7 @@ fn a_call_is_cut_into_slices_within_the_bound() {
     let small = Batch::new().put("a", "1");
     let many = (0..64_u8).fold(Batch::new(), |batch, n| batch.put([n], ""));
     let large = (0..6_u8).fold(Batch::new(), |batch, n| batch.put([n], vec![0; 32 << 10]));
-    assert_eq!(sizes(&[]), []);
+    assert!(sizes(&[]).is_empty());
     assert_eq!(sizes(&vec![small.clone(); 130]), [64, 64, 2]);
     assert_eq!(sizes(&vec![many.clone(); 5]), [2, 2, 1]);
     assert_eq!(sizes(&vec![large.clone(); 3]), [1, 1, 1]);

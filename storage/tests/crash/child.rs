@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use ghostlight_storage::{Committer, CommitterOptions, Durability, SledStore};
+use ghostlight_storage::{Committer, CommitterOptions, Durability, Error, SledStore};
 
 use crate::workload;
 
@@ -27,7 +27,7 @@ fn child() {
     say(format_args!("opened"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
-        let (committer, _handle) = Committer::start(store, CommitterOptions::default());
+        let (committer, handle) = Committer::start(store, CommitterOptions::default());
         let tasks: Vec<_> = (0..writers)
             .map(|writer| {
                 let committer = committer.clone();
@@ -36,9 +36,14 @@ fn child() {
                 }))
             })
             .collect();
+        // They write until the store fails.
         for task in tasks {
-            task.await.unwrap().unwrap();
+            let error = task.await.unwrap().unwrap_err();
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
         }
+        let end = handle.shutdown().await;
+        assert!(matches!(end, Err(Error::Poisoned { .. })), "{end:?}");
+        say(format_args!("failed"));
     });
 }
 
@@ -55,6 +60,8 @@ pub(crate) enum Line {
     Opened,
     /// This writer's batch of this number is durable.
     Acknowledged(u8, u64),
+    /// The store has failed, every writer was told, and the process ends in order.
+    Failed,
 }
 
 /// The child as the parent sees it; killed when it is dropped.
@@ -87,6 +94,7 @@ impl Writer {
                     Some((writer, n)) => {
                         Line::Acknowledged(writer.parse().unwrap(), n.parse().unwrap())
                     }
+                    None if line == "failed" => Line::Failed,
                     None => Line::Opened,
                 };
                 if sender.send(line).is_err() {
@@ -95,6 +103,11 @@ impl Writer {
             }
         });
         Self { process, lines }
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        self.process.wait().unwrap()
     }
 
     /// Ends it at once; whatever it has said and was not received yet.

@@ -1,19 +1,22 @@
 //! A process that commits is ended at any moment, and what it was told is durable must be there.
 //!
-//! `cargo test` runs a short form. The long forms, which end with a line of figures:
+//! `cargo test` runs short forms. The long ones, with the figures they end with:
 //!
 //! ```text
 //! GHOSTLIGHT_KILL_ROUNDS=150 cargo test -p ghostlight-storage --test crash kill -- --nocapture
-//! GHOSTLIGHT_POWER_ROUNDS=100 cargo test -p ghostlight-storage --test crash power -- --nocapture
+//! GHOSTLIGHT_POWER_ROUNDS=150 cargo test -p ghostlight-storage --test crash power -- --nocapture
+//! GHOSTLIGHT_FULL_DISK_ROUNDS=40 cargo test -p ghostlight-storage --test crash full_disk -- --nocapture
 //! ```
 //!
 //! `GHOSTLIGHT_SEED` repeats the choices of an earlier run (not the timing). The power cuts need
-//! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form.
+//! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form. The full disk
+//! needs root, too: `GHOSTLIGHT_TEST_NO_MOUNT=1` leaves it out.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
 
 mod child;
+mod full_disk;
 mod kill;
 mod power;
 mod verify;

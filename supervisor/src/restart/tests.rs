@@ -2,6 +2,7 @@ use super::Decision::{Escalate, Remove, Restart};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
 const KINDS: [ExitKind; 4] =
     [ExitKind::Normal, ExitKind::Restart, ExitKind::Failed, ExitKind::Killed];
 const AT_ONCE: Decision = Restart { after: Duration::ZERO };
@@ -25,13 +26,12 @@ fn run(rule: &RestartRule, ends: &[(u64, u64)]) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for &(now, ran) in ends {
         let decision;
-        (decision, history) = rule.decide(history, failed(now * 1000 * MS, ran * 1000 * MS));
+        (decision, history) =
+            rule.decide(history, failed(Duration::from_secs(now), Duration::from_secs(ran)));
         decisions.push(decision);
     }
     decisions
 }
-
-const MS: Duration = Duration::from_millis(1);
 
 fn after(seconds: u64) -> Decision {
     Restart { after: Duration::from_secs(seconds) }
@@ -123,7 +123,7 @@ fn history_is_bounded() {
     let rule = rule(RestartPolicy::Permanent, Exhausted::RetryAtMax);
     let mut history = History::default();
     for now in 0..10_000 {
-        history = rule.decide(history, failed(now * 10 * MS, Duration::ZERO)).1;
+        history = rule.decide(history, failed(Duration::from_millis(now * 10), Duration::ZERO)).1;
         assert!(history.granted.len() <= 3);
     }
 }

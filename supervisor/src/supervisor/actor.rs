@@ -12,6 +12,15 @@ use crate::strategy::Place;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// Adds to the callers who wait. Those who have gone away are dropped whenever the list would have to
+/// grow, so that callers who try again and again do not pile up behind a child that is never ready.
+pub(super) fn owe<T>(replies: &mut Vec<Reply<T>>, reply: Reply<T>) {
+    if replies.len() == replies.capacity() {
+        replies.retain(|reply| !reply.is_closed());
+    }
+    replies.push(reply);
+}
+
 /// What a supervisor is asked, and what its own tasks report to it.
 pub(crate) enum Msg {
     Add { spec: Box<ChildSpec>, reply: Reply<ActorCell> },
@@ -128,5 +137,28 @@ fn proceed(state: &mut State) -> Result<(), ActorProcessingErr> {
             Ok(())
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_that_have_gone_away_do_not_pile_up() {
+        let mut replies = Vec::<Reply<()>>::new();
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let (reply, answer) = oneshot::channel();
+                owe(&mut replies, reply);
+                answer
+            })
+            .collect();
+        for _ in 0..10_000 {
+            owe(&mut replies, oneshot::channel().0);
+        }
+        assert!(replies.len() <= 32, "{} are kept", replies.len());
+        let kept = replies.iter().filter(|reply| !reply.is_closed()).count();
+        assert_eq!(kept, waiting.len());
     }
 }

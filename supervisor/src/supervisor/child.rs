@@ -1,21 +1,21 @@
-//! A child as its supervisor keeps it, and the tasks that work for it.
+//! A child as its supervisor keeps it: how it is started, stopped and watched.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use ractor::{ActorCell, ActorId, ActorRef, SpawnErr};
+use ractor::{ActorCell, ActorId, SpawnErr};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::actor::{Msg, Reply, Report, StartError, StopMode};
 use super::is_supervisor;
+use super::job::{Job, Reporter, StartReporter};
 use crate::child_spec::{ChildSpec, Started};
 use crate::exit::ExitReason;
 use crate::restart::History;
-use crate::strategy::Place;
 
 /// How long the supervision event of an ended task is waited for.
 const LATE_EVENT: Duration = Duration::from_secs(1);
@@ -140,7 +140,7 @@ impl Starting {
         let (cancel, cancelled) = oneshot::channel::<()>();
         let start = spec.start.clone();
         let job = Job::spawn(async move {
-            let reporter = StartReporter(Some(reporter));
+            let reporter = StartReporter::new(reporter);
             let attempt = AssertUnwindSafe(async move {
                 start(supervisor, asked).await.map_err(|error| match error {
                     SpawnErr::StartupFailed(error) => error.to_string(),
@@ -234,7 +234,7 @@ impl Alive {
     }
 
     /// Reports the end of the task, and kills the child when the time is over.
-    pub(super) fn watch(&mut self, until: Option<Instant>, reporter: &Reporter) {
+    fn watch(&mut self, until: Option<Instant>, reporter: &Reporter) {
         let cell = self.cell.clone();
         if let Some(mut task) = self.task.take() {
             let reporter = reporter.clone();
@@ -290,61 +290,6 @@ impl Alive {
     fn kill(&mut self, reporter: &Reporter) {
         self.cell.kill();
         self.watch(None, reporter);
-    }
-}
-
-/// Reports to the supervisor about one start of one child.
-#[derive(Clone)]
-pub(super) struct Reporter {
-    pub(super) supervisor: ActorRef<Msg>,
-    pub(super) place: Place,
-    pub(super) start: u64,
-}
-
-impl Reporter {
-    pub(super) fn report(&self, report: Report) {
-        let (place, start) = (self.place, self.start);
-        // A supervisor that has ended needs no report.
-        let _ = self.supervisor.send_message(Msg::Report { place, start, report });
-    }
-}
-
-/// Reports a start exactly once, even if its task unwinds or is aborted.
-struct StartReporter(Option<Reporter>);
-
-impl StartReporter {
-    fn report(mut self, outcome: Result<Started, StartError>) {
-        if let Some(reporter) = self.0.take() {
-            reporter.report(Report::Started(outcome));
-        }
-    }
-}
-
-impl Drop for StartReporter {
-    fn drop(&mut self) {
-        if let Some(reporter) = self.0.take() {
-            let error = StartError::Failed("start was aborted".into());
-            reporter.report(Report::Started(Err(error)));
-        }
-    }
-}
-
-/// A task of the supervisor, aborted when no longer wanted.
-pub(super) struct Job(JoinHandle<()>);
-
-impl Job {
-    pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(work))
-    }
-
-    async fn ended(&mut self) {
-        drop((&mut self.0).await);
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

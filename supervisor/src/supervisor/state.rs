@@ -6,13 +6,13 @@ use ractor::{ActorCell, ActorId, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use super::Config;
-use super::actor::{Msg, Reply, Report, StartError, StopMode};
-use super::child::{Alive, Child, Phase, Reporter};
-use super::link;
+use super::actor::{Msg, Reply, Report, StartError, StopMode, owe};
+use super::child::{Alive, Child, Phase};
+use super::job::Reporter;
 use super::sweep::Mode;
 use crate::child_spec::{ChildId, ChildSpec, Started};
 use crate::error::Error;
-use crate::exit::{Escalated, ExitCallback, ExitReason, classify};
+use crate::exit::{Escalated, ExitCallback, ExitReason, classify, guarded};
 use crate::restart::Decision;
 use crate::strategy::{Place, StopOrder, Strategy};
 
@@ -69,6 +69,7 @@ impl State {
                 // Refused as a whole: what has no children yet has nothing to stop.
                 let _ = reply.send(Err(Error::AlreadyExists { id: spec.id }));
                 state.children.clear();
+                state.by_id.clear();
                 state.begin_close(None);
                 return state;
             }
@@ -104,6 +105,7 @@ impl State {
             None
         };
         if let Some(error) = refusal {
+            guarded(|| drop(spec));
             let _ = reply.send(Err(error));
             return;
         }
@@ -125,7 +127,7 @@ impl State {
             Some(child) => match child.ready() {
                 Some(cell) => Ok(cell.clone()),
                 None => {
-                    child.waiters.push(reply);
+                    owe(&mut child.waiters, reply);
                     return;
                 }
             },
@@ -140,7 +142,7 @@ impl State {
         };
         let Some(child) = self.children.get_mut(&place) else { return };
         child.removing = true;
-        child.removers.push(reply);
+        owe(&mut child.removers, reply);
         self.stop(place, mode);
     }
 
@@ -161,16 +163,17 @@ impl State {
         let Some(child) = self.children.get_mut(&place).filter(|child| child.start == start) else {
             return;
         };
+        let closing = matches!(self.mode, Mode::Closing { .. });
         match (report, &mut child.phase) {
             (Report::DrainOver, Phase::Starting(starting)) => starting.cancel(),
-            (Report::BackoffOver, Phase::BackingOff { .. }) => self.launch(place),
+            (Report::BackoffOver, Phase::BackingOff { .. }) if !closing => self.launch(place),
             (Report::Ended, Phase::Alive(alive)) => {
                 let reporter = Reporter { supervisor: self.myself.clone(), place, start };
                 if alive.task_over(&reporter) {
                     self.end_alive(place);
                 }
             }
-            // It has moved on since the report was sent.
+            // It has moved on since the report was sent, or starts no more.
             _ => {}
         }
     }
@@ -189,13 +192,7 @@ impl State {
                 let cell = started.cell.clone();
                 let mut alive = starting.up(started, child.stopping, &reporter);
                 let early = self.early.remove(&cell.get_id());
-                let over = match early {
-                    Some(reason) => alive.end(reason, &reporter),
-                    None => {
-                        self.keep_linked(&mut alive, &reporter);
-                        false
-                    }
-                };
+                let over = early.is_some_and(|reason| alive.end(reason, &reporter));
                 self.by_actor.insert(cell.get_id(), place);
                 self.up(place, alive);
                 if over {
@@ -210,16 +207,6 @@ impl State {
         if self.starting == 0 {
             // What nobody has claimed by now was linked by hand.
             self.early.clear();
-        }
-    }
-
-    /// A child that has let go of us, or has ended so early that ractor already has, would send no
-    /// event, or has sent the one that is handled next: its task tells in any case.
-    fn keep_linked(&self, alive: &mut Alive, reporter: &Reporter) {
-        let myself = self.myself.get_cell();
-        let linked = alive.cell.try_get_supervisor().is_some_and(|to| to == myself);
-        if !linked && link(&alive.cell, &myself).is_err() {
-            alive.watch(None, reporter);
         }
     }
 
@@ -277,7 +264,9 @@ impl State {
     pub(super) fn forget(&mut self, place: Place, reason: &ExitReason) {
         let Some(child) = self.children.remove(&place) else { return };
         self.by_id.remove(&child.spec.id);
-        let id = child.spec.id;
+        let id = child.spec.id.clone();
+        // What its constructor has captured is foreign, down to its `Drop`.
+        guarded(|| drop(child.spec));
         let error = match reason {
             ExitReason::StartFailed(error) => {
                 Error::StartFailed { id, error: error.clone(), retry_after: None }
@@ -329,6 +318,7 @@ impl State {
         if !self.children.is_empty() {
             return None;
         }
+        debug_assert!(self.by_id.is_empty() && self.by_actor.is_empty() && self.starting == 0);
         let escalated = escalated.clone();
         self.answer_boot(Err(escalated.clone().map_or(Error::Stopped, Error::Escalated)));
         Some(escalated)

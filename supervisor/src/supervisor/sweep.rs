@@ -5,7 +5,8 @@ use std::ops::Bound;
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Msg, StopMode};
-use super::child::{Job, Phase};
+use super::child::Phase;
+use super::job::Job;
 use super::state::State;
 use crate::exit::Escalated;
 use crate::strategy::{Place, StopOrder};
@@ -61,12 +62,17 @@ impl State {
         self.mode = Mode::Sweeping(Sweep { from: 0, due: Instant::now(), step: Step::Starting });
     }
 
-    /// Begins to stop, then start, all children from a place on. Includes what a sweep under way has
-    /// still to start.
+    /// Begins to stop, then start, all children from a place on.
     pub(super) fn begin_sweep(&mut self, from: Place, due: Instant) {
-        let (from, due) = match &self.mode {
-            Mode::Steady => (from, due),
-            Mode::Sweeping(sweep) => (from.min(sweep.from), due.max(sweep.due)),
+        let due = match &self.mode {
+            Mode::Steady => due,
+            Mode::Sweeping(sweep) => {
+                // Invariant: what the sweep under way has still to start cannot fail before it has
+                // its turn, so all of it is started by the new sweep too.
+                let left_out = sweep.from..from.max(sweep.from);
+                debug_assert!(self.children.range(left_out).next().is_none());
+                due.max(sweep.due)
+            }
             Mode::Closing { .. } => return,
         };
         self.mode =

@@ -6,7 +6,8 @@ use ractor::ActorId;
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Report, StopMode};
-use super::child::{Job, Phase, Starting};
+use super::child::{Phase, Starting};
+use super::job::Job;
 use super::state::State;
 use super::sweep::Mode;
 use crate::exit::{Escalated, ExitNotice, ExitReason, guarded};
@@ -35,7 +36,6 @@ impl State {
         match child.phase {
             Phase::Starting(_) | Phase::Alive(_) => child.stop(mode, &reporter),
             Phase::Idle | Phase::BackingOff { .. } => {
-                child.phase = Phase::Idle;
                 if closing || child.removing {
                     self.end(place, None, ExitReason::Cancelled, Duration::ZERO);
                 }

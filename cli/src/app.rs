@@ -1,0 +1,59 @@
+//! The program's commands.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::fatal::Fatal;
+
+/// Runs the program, and returns its exit status.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output and is no error; clap knows which is which.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    if let Command::Map(map) = &cli.command
+        && map.session
+    {
+        // Fails only for the leader of a group, which has a session of its own already or is run by
+        // hand.
+        let _ = rustix::process::setsid();
+    }
+    log();
+    let ended = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Fatal::from)
+        .and_then(|runtime| {
+            let ended = runtime.block_on(run(cli));
+            // A thread may be waiting for standard input; it is nobody's business any more.
+            runtime.shutdown_background();
+            ended
+        });
+    match ended {
+        Ok(code) => code,
+        Err(fatal) => {
+            eprintln!("ghostlight: {fatal}");
+            ExitCode::from(fatal.code)
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
+    match cli.command {
+        Command::Map(args) => crate::map::map(args).await,
+        _ => Err(Fatal::new("not there yet")),
+    }
+}
+
+/// Logs to standard error what `GHOSTLIGHT_LOG` asks for; errors by default.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("GHOSTLIGHT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,207 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use ghostlight::Status;
+
+/// Runs commands over many inputs, durably: after any interruption, the same command line goes on
+/// with exactly what was left.
+#[derive(Debug, Parser)]
+#[command(name = "ghostlight", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command once for every input
+    ///
+    /// Inputs are the words before `--`, else every file under --files, else the lines of standard
+    /// input. Each is one durable run. Interrupt it in any way, kill -9 and power cuts included,
+    /// and start it again with the same words: what is done is not redone, and commands that
+    /// outlived the program are taken over.
+    #[command(after_help = "Exit status: 0 all completed, 1 some did not, 2 wrong usage or \
+                            environment, 130 drained after Ctrl-C.")]
+    Map(MapArgs),
+    /// List runs, oldest first
+    Runs(RunsArgs),
+    /// Show one run
+    Show(OneRun),
+    /// Print a run's output, and follow it while it runs
+    Tail(TailArgs),
+    /// Cancel a run: TERM to its command, KILL after a grace time
+    Cancel(CancelArgs),
+    /// Remove ended runs and their output; their ids are never used again
+    Clear(ClearArgs),
+}
+
+/// Where the runs are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// The folder that holds the runs
+    #[arg(long, value_name = "DIR", default_value = ".ghostlight", global = false)]
+    pub(crate) data: PathBuf,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ghostlight map`.
+#[derive(Debug, Args)]
+pub(crate) struct MapArgs {
+    /// Where to keep the runs, and how to print
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The name of the batch; by default it is made from the command, the working directory and the
+    /// kind of input
+    #[arg(long, value_name = "NAME")]
+    pub(crate) batch: Option<String>,
+    /// How many commands run at the same time [default: number of cores]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
+    /// Try failed and cancelled inputs again
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+    /// Take every file under this file or folder as an input; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Standard input is NUL-separated
+    #[arg(short = '0', long = "null")]
+    pub(crate) null: bool,
+    /// How often a command is started when it vanishes without an exit status
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_attempts: u32,
+    /// Survive a killed process, not a power cut: no waiting for the disk
+    #[arg(long)]
+    pub(crate) no_sync: bool,
+    /// Put the inputs aside, go on in the background, and return once that has begun; `tail` and
+    /// `runs` show what it does
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Serve HTTP on this address, too, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Be a session of its own: how --detach starts the program again
+    #[arg(long, hide = true)]
+    pub(crate) session: bool,
+    /// The inputs; if there are none, and no --files, the lines of standard input
+    #[arg(value_name = "INPUT")]
+    pub(crate) inputs: Vec<OsString>,
+    /// The command and its arguments; `{}` in an argument is the input. No shell is involved. May be
+    /// left out with --batch, to go on with a batch that --detach has begun
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `ghostlight runs`.
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    /// Where the runs are, and how to print
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Only runs of this batch
+    #[arg(long, value_name = "NAME")]
+    pub(crate) batch: Option<String>,
+    /// Only runs in this status; may be repeated
+    #[arg(long, value_name = "STATUS")]
+    pub(crate) status: Vec<Status>,
+}
+
+/// One run.
+#[derive(Debug, Args)]
+pub(crate) struct OneRun {
+    /// Where the runs are, and how to print
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The run's id, or the beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+}
+
+/// `ghostlight tail`.
+#[derive(Debug, Args)]
+pub(crate) struct TailArgs {
+    /// Which run
+    #[command(flatten)]
+    pub(crate) run: OneRun,
+    /// Go on after the frame of this number
+    #[arg(long, value_name = "N")]
+    pub(crate) after: Option<u64>,
+}
+
+/// `ghostlight cancel`.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    /// Which run
+    #[command(flatten)]
+    pub(crate) run: OneRun,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "cancelled from the command line")]
+    pub(crate) reason: String,
+}
+
+/// `ghostlight clear`.
+#[derive(Debug, Args)]
+pub(crate) struct ClearArgs {
+    /// Where the runs are, and how to print
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Only runs of this batch
+    #[arg(long, value_name = "NAME")]
+    pub(crate) batch: Option<String>,
+    /// Only runs that were recorded at least so long ago, such as 90s, 15m, 12h or 7d
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub(crate) older_than: Option<std::time::Duration>,
+    /// Only runs in this status; may be repeated
+    #[arg(long, value_name = "STATUS")]
+    pub(crate) status: Vec<Status>,
+}
+
+fn parse_age(text: &str) -> Result<std::time::Duration, String> {
+    let hint = || format!("{text:?} is no age; write a number and s, m, h or d, such as 7d");
+    let unit = text.chars().next_back().ok_or_else(hint)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(hint()),
+    };
+    let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| hint())?;
+    let seconds = number.checked_mul(seconds).ok_or_else(hint)?;
+    Ok(std::time::Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(parse_age("7d").unwrap().as_secs(), 7 * 86_400);
+        assert_eq!(parse_age("90s").unwrap().as_secs(), 90);
+        for bad in ["", "7", "d", "-1d", "1.5h", "7w", "99999999999999999999d", "1ö"] {
+            assert!(parse_age(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_after_the_dashes_are_the_command() {
+        let cli = Cli::parse_from(["ghostlight", "map", "a", "b", "--", "echo", "--json", "{}"]);
+        let Command::Map(map) = cli.command else { panic!("not map") };
+        assert_eq!(map.inputs, ["a", "b"]);
+        assert_eq!(map.command, ["echo", "--json", "{}"]);
+        assert!(!map.place.json);
+    }
+}

@@ -1,0 +1,474 @@
+//! The agents of `map`: a batch is the parent, each command a run.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ghostlight::prelude::*;
+
+use crate::inputs::substitute;
+use crate::launch::{
+    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, Recovered,
+    ShimClaim, ShimHandle, SpawnError, Spec, Status as LaunchStatus,
+};
+use crate::lines::Stream;
+
+/// How long a cancelled command has between TERM and KILL.
+pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
+/// How long a cancelled run may take to stop its command and read what it has written.
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
+/// The file that tells the next owner that we killed a command: it did not fail.
+const STOPPED: &str = "stopped-by-owner";
+
+/// The parent of a batch of commands.
+pub(crate) struct Batch {
+    /// How many commands run at the same time.
+    pub(crate) jobs: usize,
+}
+
+impl Agent for Batch {
+    const TYPE: &'static str = "Batch";
+
+    fn settings(&self) -> AgentSettings {
+        AgentSettings {
+            max_concurrent_runs: Some(self.jobs),
+            at_cap: AtCap::Queue,
+            ..AgentSettings::default()
+        }
+    }
+}
+
+/// Bytes that are usually text: an argument, an input, a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Text {
+    /// UTF-8.
+    Text(String),
+    /// Anything else.
+    Bytes {
+        /// The bytes, in base64.
+        base64: String,
+    },
+}
+
+impl From<&OsStr> for Text {
+    fn from(text: &OsStr) -> Self {
+        match text.to_str() {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Bytes { base64: BASE64_STANDARD.encode(text.as_bytes()) },
+        }
+    }
+}
+
+impl Text {
+    /// The bytes.
+    ///
+    /// # Errors
+    /// Broken base64.
+    pub(crate) fn to_os(&self) -> Result<OsString, RunError> {
+        Ok(match self {
+            Self::Text(text) => text.into(),
+            Self::Bytes { base64 } => OsString::from_vec(BASE64_STANDARD.decode(base64)?),
+        })
+    }
+
+    /// The text as people read it.
+    pub(crate) fn display(&self) -> String {
+        self.to_os().map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+    }
+}
+
+/// What a run of [`Command`] is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommandInput {
+    /// The command and its arguments, with `{}` for the input.
+    pub(crate) command: Vec<Text>,
+    /// The input.
+    pub(crate) input: Text,
+    /// The working directory.
+    pub(crate) cwd: Text,
+    /// Why the input cannot be run at all, if it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+}
+
+/// What a completed command leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommandOutput {
+    /// Its exit code: 0.
+    pub(crate) exit_code: i32,
+}
+
+/// The durable name of a launch: enough to find it after the program is gone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Launch {
+    folder: String,
+    boot_id: String,
+}
+
+/// What a launch came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum LaunchEnd {
+    Ended(LaunchStatus),
+    /// The command is gone without an exit status.
+    Vanished,
+    /// It was never executed, or we killed it ourselves: no attempt is counted.
+    Void,
+}
+
+/// Launches that are being watched, for a stop that kills them.
+#[derive(Debug, Default)]
+pub(crate) struct Launches {
+    active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
+}
+
+impl Launches {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, LaunchDir>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The launches that are being watched.
+    pub(crate) fn active(&self) -> Vec<LaunchDir> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// Kills the commands of these launches. The next owner starts them again, without counting an
+/// attempt.
+pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
+    let kill = |dir: LaunchDir| async move {
+        let marker = dir.path().join(STOPPED);
+        match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a stopped command will look like a failed one");
+            }
+            Err(error) => tracing::error!(%error, "a stopped command was not marked"),
+        }
+        if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
+            tracing::warn!(%error, "a command was not killed");
+        }
+    };
+    let kills: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(kill(dir))).collect();
+    for kill in kills {
+        // A panic in one is no reason to leave the others alone.
+        let _ = kill.await;
+    }
+}
+
+/// Executes one command under a shim that outlives the program.
+pub(crate) struct Command {
+    /// Where launch folders are made, one a launch.
+    pub(crate) folder: PathBuf,
+    /// Whether output and status survive a power cut.
+    pub(crate) sync: bool,
+    /// How often a command is started when it vanishes.
+    pub(crate) attempts_max: u32,
+    /// Notices output.
+    pub(crate) watcher: OutputWatcher,
+    /// The launches that are being watched.
+    pub(crate) launches: Arc<Launches>,
+}
+
+impl Agent for Command {
+    const TYPE: &'static str = "Command";
+}
+
+impl Child for Command {
+    type Input = CommandInput;
+    type Output = CommandOutput;
+
+    async fn run(&self, cx: &RunContext, input: CommandInput) -> Result<CommandOutput, RunError> {
+        if let Some(refused) = &input.refused {
+            return Err(RunError::new(refused).kind("input").permanent());
+        }
+        let mut attempt = 1;
+        for number in 0u64.. {
+            let planned = cx.step(("launch", number), async || self.plan(cx, number)).await?;
+            let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
+            let body = async || self.execute(cx, &dir, number, attempt, &input).await;
+            let end = cx.step(("command", number), body).await?;
+            // Its output and its end are durable: nothing reads the folder any more.
+            let folder = dir.clone();
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = folder.remove() {
+                    tracing::warn!(%error, "a launch folder was not removed");
+                }
+            });
+            match end {
+                LaunchEnd::Ended(status) => return judge(&status, &input),
+                LaunchEnd::Void => {}
+                LaunchEnd::Vanished if attempt >= self.attempts_max => {
+                    let text =
+                        format!("the command vanished without an exit status, {attempt} times");
+                    return Err(RunError::new(text).kind("vanished"));
+                }
+                LaunchEnd::Vanished => attempt += 1,
+            }
+        }
+        unreachable!("launches are not counted to the end of u64")
+    }
+
+    /// A command that outlives ten owners has not failed: launches have a bound of their own.
+    fn recovery(&self) -> RecoveryPolicy {
+        RecoveryPolicy::unbounded()
+    }
+
+    fn summary(&self, output: &CommandOutput) -> String {
+        format!("exit code {}", output.exit_code)
+    }
+}
+
+impl Command {
+    fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+        let folder = self.folder.join(launch_folder(cx.run_id(), number));
+        let dir = LaunchDir::plan(&folder)?;
+        let folder = dir
+            .path()
+            .to_str()
+            .ok_or_else(|| RunError::new("the data folder's path is no UTF-8").permanent())?;
+        Ok(Launch { folder: folder.to_owned(), boot_id: dir.boot_id().to_owned() })
+    }
+
+    /// Starts a planned launch or takes it over, stores its output, and returns its end.
+    async fn execute(
+        &self,
+        cx: &RunContext,
+        dir: &LaunchDir,
+        number: u64,
+        attempt: u32,
+        input: &CommandInput,
+    ) -> Result<LaunchEnd, RunError> {
+        let begun = match self.spec(cx, attempt, input) {
+            Ok(spec) => {
+                let dir = dir.clone();
+                tokio::task::spawn_blocking(move || begin(&dir, &spec)).await??
+            }
+            Err(error) => return Err(error),
+        };
+        let _watched = Watched::new(&self.launches, dir);
+        match begun {
+            Begun::Void => Ok(LaunchEnd::Void),
+            Begun::Ended(status) => {
+                self.follow(cx, dir, number, false).await?;
+                Ok(self.ended(dir, status))
+            }
+            Begun::Vanished(claim) => self.vanished(cx, dir, number, claim).await,
+            Begun::Alive(shim) => self.attend(cx, dir, number, shim).await,
+        }
+    }
+
+    fn spec(&self, cx: &RunContext, attempt: u32, input: &CommandInput) -> Result<Spec, RunError> {
+        let words: Vec<OsString> =
+            input.command.iter().map(Text::to_os).collect::<Result<_, _>>()?;
+        let words = substitute(&words, &input.input.to_os()?)
+            .map_err(|error| RunError::from(error).kind("input").permanent())?;
+        let mut words = words.into_iter();
+        let program = words
+            .next()
+            .ok_or_else(|| RunError::new("there is no command").kind("input").permanent())?;
+        Ok(Spec {
+            shim: Spec::THIS_PROGRAM.into(),
+            program,
+            args: words.collect(),
+            cwd: input.cwd.to_os()?.into(),
+            run_id: cx.run_id().to_owned(),
+            attempt,
+            sync: self.sync,
+        })
+    }
+
+    /// Stores the output of a living command until it ends, or is cancelled.
+    async fn attend(
+        &self,
+        cx: &RunContext,
+        dir: &LaunchDir,
+        number: u64,
+        shim: ShimHandle,
+    ) -> Result<LaunchEnd, RunError> {
+        if !shim.in_reach() {
+            tracing::warn!(
+                run_id = cx.run_id(),
+                "the command runs in another pid namespace; it is waited for"
+            );
+        }
+        let follow = async {
+            let concluded = launch::conclude(dir, shim).await?;
+            Ok::<_, RunError>(concluded)
+        };
+        let mut follow = std::pin::pin!(follow);
+        let mut output = std::pin::pin!(self.follow(cx, dir, number, false));
+        let concluded = tokio::select! {
+            biased;
+            () = cx.cancelled() => {
+                launch::cancel(dir, TERM_GRACE).await?;
+                self.follow(cx, dir, number, true).await?;
+                return Err(RunError::new("cancelled").kind("cancelled"));
+            }
+            concluded = &mut follow => concluded?,
+            // All output is stored; the end is a moment away.
+            stored = &mut output => {
+                stored?;
+                follow.await?
+            }
+        };
+        match concluded {
+            Conclusion::Ended(status) => {
+                // Where the first follower got to is in the context, so that a second one goes on.
+                self.follow(cx, dir, number, false).await?;
+                Ok(self.ended(dir, status))
+            }
+            Conclusion::Vanished(claim) => self.vanished(cx, dir, number, Some(claim)).await,
+        }
+    }
+
+    async fn vanished(
+        &self,
+        cx: &RunContext,
+        dir: &LaunchDir,
+        number: u64,
+        claim: Option<ShimClaim>,
+    ) -> Result<LaunchEnd, RunError> {
+        let stopped = dir.path().join(STOPPED).exists();
+        if let Some(claim) = claim {
+            tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
+            self.follow(cx, dir, number, true).await?;
+        }
+        Ok(if stopped { LaunchEnd::Void } else { LaunchEnd::Vanished })
+    }
+
+    fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> LaunchEnd {
+        let killed = matches!(status.end, CommandEnd::Signaled { .. });
+        if killed && dir.path().join(STOPPED).exists() {
+            return LaunchEnd::Void;
+        }
+        LaunchEnd::Ended(status)
+    }
+
+    /// Stores output lines as chunks, each with the offset after it, up to the end of the launch;
+    /// or to where the files end now.
+    async fn follow(
+        &self,
+        cx: &RunContext,
+        dir: &LaunchDir,
+        number: u64,
+        to_file_end: bool,
+    ) -> Result<(), RunError> {
+        let source = |stream: Stream| format!("{}#{number}", stream.as_str());
+        let from = Offsets {
+            stdout: cx.source_offset(&source(Stream::Stdout)),
+            stderr: cx.source_offset(&source(Stream::Stderr)),
+        };
+        let (opened, watcher) = (dir.clone(), self.watcher.clone());
+        // Opens two files of our own folder.
+        let mut follower = tokio::task::spawn_blocking({
+            let runtime = tokio::runtime::Handle::current();
+            move || {
+                let _runtime = runtime.enter();
+                OutputFollower::open(&opened, from, &watcher)
+            }
+        })
+        .await??;
+        if to_file_end {
+            follower.stop_at_end();
+        }
+        while let Some(line) = follower.next().await? {
+            let body = serde_json::value::RawValue::from_string(line.chunk.encode())?;
+            cx.emit_from(&source(line.chunk.stream), line.end, body).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder of a run's nth launch.
+pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
+    format!("{run_id}.{number}")
+}
+
+enum Begun {
+    Alive(ShimHandle),
+    Ended(LaunchStatus),
+    Vanished(Option<ShimClaim>),
+    Void,
+}
+
+/// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
+fn begin(dir: &LaunchDir, spec: &Spec) -> Result<Begun, RunError> {
+    let parent = dir.path().parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(parent)?;
+    let fresh = match dir.create() {
+        Ok(()) => true,
+        Err(launch::Error::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::AlreadyExists =>
+        {
+            false
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if fresh {
+        match launch::spawn(dir, spec) {
+            Ok(shim) => return Ok(Begun::Alive(shim)),
+            Err(error @ (SpawnError::TooLong | SpawnError::Nul)) => {
+                return Err(RunError::from(error).kind("spawn-failed").permanent());
+            }
+            // Something else has the launch, or nobody: look.
+            Err(error) => tracing::warn!(%error, "a shim did not start"),
+        }
+    }
+    Ok(match launch::recover(dir)? {
+        Recovered::Alive(shim) => Begun::Alive(shim),
+        Recovered::Ended(status) => Begun::Ended(status),
+        Recovered::Vanished(claim) => Begun::Vanished(claim),
+        Recovered::NeverRan => Begun::Void,
+    })
+}
+
+fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, RunError> {
+    match &status.end {
+        CommandEnd::Exited { code: 0 } => Ok(CommandOutput { exit_code: 0 }),
+        CommandEnd::Exited { code } => {
+            Err(RunError::new(format!("exited with code {code}")).kind("exit"))
+        }
+        CommandEnd::Signaled { signal, core_dumped } => {
+            let core = if *core_dumped { ", core dumped" } else { "" };
+            Err(RunError::new(format!("killed by signal {signal}{core}")).kind("signal"))
+        }
+        CommandEnd::SpawnFailed { text, .. } => {
+            let program = input.command.first().map(Text::display).unwrap_or_default();
+            Err(RunError::new(format!("cannot execute {program:?}: {text}"))
+                .kind("spawn-failed")
+                .permanent())
+        }
+    }
+}
+
+/// Keeps a launch among the watched ones.
+struct Watched {
+    launches: Arc<Launches>,
+    folder: PathBuf,
+}
+
+impl Watched {
+    fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
+        let folder = dir.path().to_owned();
+        launches.lock().insert(folder.clone(), dir.clone());
+        Self { launches: Arc::clone(launches), folder }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.launches.lock().remove(&self.folder);
+    }
+}

@@ -1,0 +1,47 @@
+//! Errors of usage and environment: one line, what to do, and exit status 2.
+
+use std::fmt;
+
+/// Why the program does nothing, or stops.
+#[derive(Debug)]
+pub(crate) struct Fatal {
+    message: String,
+    /// The exit status.
+    pub(crate) code: u8,
+}
+
+impl Fatal {
+    /// A usage or environment error.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 2 }
+    }
+
+    /// Says what was being done.
+    #[must_use]
+    pub(crate) fn while_doing(self, doing: impl fmt::Display) -> Self {
+        Self { message: format!("{doing}: {}", self.message), code: self.code }
+    }
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Fatal {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // Transparent errors repeat their cause.
+            if !message.contains(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            cause = error.source();
+        }
+        Self::new(message)
+    }
+}

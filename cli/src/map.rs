@@ -1,0 +1,274 @@
+//! `ghostlight map`: one durable run for every input.
+
+mod feed;
+mod owner;
+mod report;
+mod signals;
+mod spool;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ghostlight::{Limits, System, SystemBuilder, storage};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use self::feed::{Feed, Item};
+use self::report::{Event, Mode, Reporter, Totals};
+use self::signals::{Signals, Stop};
+use self::watch::{Job, Watcher};
+use crate::args::MapArgs;
+use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::fatal::Fatal;
+use crate::inputs::{Source, default_batch_name};
+use crate::launch::OutputWatcher;
+
+/// How many runs are dispatched ahead, for each that may execute.
+const AHEAD_PER_JOB: usize = 4;
+
+/// The tasks that watch runs.
+type Watching = JoinSet<Result<(), Fatal>>;
+
+/// Runs the command.
+///
+/// # Errors
+/// Usage and environment errors, before anything is written.
+pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
+    let mut signals = Signals::new()?;
+    let spooled = spool::resume(&mut args).await?;
+    let jobs = match args.jobs {
+        Some(jobs) => jobs as usize,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let cwd = match &spooled {
+        Some(spooled) => spooled.cwd()?,
+        None => std::env::current_dir()?,
+    };
+    let source = match &spooled {
+        Some(spooled) => spooled.source(),
+        None => source(&args)?,
+    };
+    let name = match &args.batch {
+        Some(batch) => batch.clone(),
+        None => default_batch_name(&args.command, &cwd, &source),
+    };
+    let address = ghostlight::AgentPath::root("Batch", &name)?;
+    let lock = owner::take(&args.place.data).await?;
+    let data = std::path::absolute(&args.place.data)?;
+    if args.detach {
+        return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
+    }
+    // Opened before the store, so that a wrong path is a usage error and nothing else.
+    let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+
+    let launches = Arc::new(Launches::default());
+    let folder = data.join("launches").join(batch_folder(&name));
+    let durability = match args.no_sync {
+        true => storage::Durability::ProcessCrash,
+        false => storage::Durability::PowerLoss,
+    };
+    let limits = Limits {
+        cancel_grace: CANCEL_GRACE,
+        // A drain waits for the commands, however long they take.
+        shutdown_drain: std::time::Duration::MAX,
+        ..Limits::default()
+    };
+    let system = SystemBuilder::on_locked_folder(lock)
+        .durability(durability)
+        .limits(limits)
+        .agent(Batch { jobs })
+        .child(Command {
+            folder: folder.clone(),
+            sync: !args.no_sync,
+            attempts_max: args.max_attempts,
+            watcher: OutputWatcher::new(),
+            launches: Arc::clone(&launches),
+        })
+        .start()
+        .await?;
+    let control = owner::serve(&system, &data, args.listen).await?;
+    let agent = system.agent::<Batch>(&name)?;
+    agent.agent_ref().hydrate().await?;
+    tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
+
+    let reporter = Reporter::start(Mode::choose(args.place.json));
+    let watcher = Watcher {
+        agent,
+        command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
+        cwd: Text::from(cwd.as_os_str()),
+        retry_failed: args.retry_failed,
+        batch: address.to_string(),
+        events: reporter.events(),
+    };
+    let mut watching = JoinSet::new();
+    let stop = run(&watcher, feed, jobs, &mut watching, &mut signals, &reporter).await;
+    drop(watcher);
+    let ending = Ending { system, control, launches, reporter, watching, signals };
+    ending.finish(stop).await
+}
+
+/// Dispatches and watches every input, until all are done or something stops it.
+async fn run(
+    watcher: &Watcher,
+    mut feed: Feed,
+    jobs: usize,
+    watching: &mut Watching,
+    signals: &mut Signals,
+    reporter: &Reporter,
+) -> Result<(), Stop> {
+    let ahead = Arc::new(Semaphore::new(jobs * AHEAD_PER_JOB));
+    let mut ids = crate::inputs::RunIds::new();
+    loop {
+        let permit = tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
+        };
+        let item = tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            Some(ended) = watching.join_next() => {
+                watched(ended)?;
+                continue;
+            }
+            item = feed.next() => item,
+        };
+        let job = match item {
+            Some(Item::Input(input)) => Job::input(&mut ids, input),
+            Some(Item::Failed(error)) => match Job::refused(&mut ids, error) {
+                Ok(job) => job,
+                Err(note) => {
+                    let _ = watcher.events.send(Event::Unreadable(note)).await;
+                    continue;
+                }
+            },
+            Some(Item::Notes(notes)) => {
+                let _ = watcher.events.send(Event::Read(notes)).await;
+                continue;
+            }
+            None => break,
+        };
+        let watch = watcher.begin(job).await?;
+        watching.spawn(async move {
+            let watched = watch.await;
+            drop(permit);
+            watched
+        });
+    }
+    loop {
+        tokio::select! {
+            biased;
+            stop = signals.next() => return Err(stop),
+            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            ended = watching.join_next() => match ended {
+                Some(ended) => watched(ended)?,
+                // Runs whose input has left the source go on, and count.
+                None if watcher.watch_left_over(watching).await? == 0 => return Ok(()),
+                None => {}
+            }
+        }
+    }
+}
+
+fn watched(ended: Result<Result<(), Fatal>, tokio::task::JoinError>) -> Result<(), Stop> {
+    match ended {
+        Ok(result) => result.map_err(Stop::Fatal),
+        Err(error) => Err(Stop::Fatal(Fatal::new(format!("a bug in map: {error}")))),
+    }
+}
+
+/// What is left when nothing more is dispatched.
+struct Ending {
+    system: System,
+    control: owner::Control,
+    launches: Arc<Launches>,
+    reporter: Reporter,
+    watching: Watching,
+    signals: Signals,
+}
+
+impl Ending {
+    async fn finish(self, stop: Result<(), Stop>) -> Result<ExitCode, Fatal> {
+        let code = match stop {
+            Ok(()) => {
+                self.control.close().await;
+                self.system.shutdown().await;
+                let totals = self.reporter.finish(true).await;
+                return Ok(exit_code(&totals));
+            }
+            Err(Stop::Interrupt) => return Ok(self.drain().await),
+            // The commands go on under their shims, and the next `map` takes them over.
+            Err(Stop::Term) => 143,
+            Err(Stop::Hangup) => 129,
+            Err(Stop::ClosedOutput) => 141,
+            Err(Stop::Fatal(fatal)) => {
+                self.control.close().await;
+                self.system.crash().await;
+                return Err(fatal);
+            }
+        };
+        self.control.close().await;
+        self.system.crash().await;
+        Ok(ExitCode::from(code))
+    }
+
+    /// Waits for the running commands; a second signal kills them.
+    async fn drain(mut self) -> ExitCode {
+        let running = self.launches.count();
+        if running > 0 {
+            let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
+            self.reporter.note(text).await;
+        }
+        let again = tokio::select! {
+            biased;
+            _ = self.signals.next() => true,
+            _ = self.system.clone().shutdown() => false,
+        };
+        if again {
+            // Before the runs that watch them are gone.
+            let launches = self.launches.active();
+            self.system.crash().await;
+            batch::kill_all(launches).await;
+        }
+        self.control.close().await;
+        // The watchers print what they have; the system that they watch has stopped.
+        while self.watching.join_next().await.is_some() {}
+        self.reporter.finish(false).await;
+        ExitCode::from(130)
+    }
+}
+
+fn exit_code(totals: &Totals) -> ExitCode {
+    match totals.failed + totals.cancelled + totals.unreadable {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn source(args: &MapArgs) -> Result<Source, Fatal> {
+    if !args.files.is_empty() && !args.inputs.is_empty() {
+        return Err(Fatal::new("inputs come either from --files or from words, not from both"));
+    }
+    if args.null && (!args.files.is_empty() || !args.inputs.is_empty()) {
+        return Err(Fatal::new("-0 is about standard input, which is not read here"));
+    }
+    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
+        tracing::debug!("no {{}} in the command: it does not see its input");
+    }
+    Ok(if !args.files.is_empty() {
+        Source::Files { paths: args.files.clone(), data: args.place.data.clone() }
+    } else if !args.inputs.is_empty() {
+        Source::Arguments(args.inputs.clone())
+    } else {
+        Source::Stdin { nul: args.null }
+    })
+}
+
+/// A batch's name may hold anything; its folder's does not.
+fn batch_folder(batch: &str) -> String {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}

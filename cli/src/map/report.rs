@@ -1,0 +1,215 @@
+//! What a `map` prints: on a thread of its own, so that a slow terminal slows no run.
+
+mod bars;
+mod json;
+mod plain;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ghostlight::Status;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::inputs::Notes;
+use crate::lines::LineChunk;
+
+/// How many events may wait for a slow terminal or pipe.
+const EVENTS_AHEAD: usize = 1024;
+
+/// Something to print.
+pub(super) enum Event {
+    /// A run is known: it was dispatched, or found.
+    Began {
+        run_id: Arc<str>,
+        input: Arc<str>,
+    },
+    Line {
+        run_id: Arc<str>,
+        input: Arc<str>,
+        sequence: u64,
+        chunk: LineChunk,
+    },
+    /// `before`: the run had ended before this program looked.
+    Ended {
+        run_id: Arc<str>,
+        input: Arc<str>,
+        end: RunEnd,
+        before: bool,
+    },
+    /// Something of the source cannot be read.
+    Unreadable(String),
+    /// The source is read to its end.
+    Read(Notes),
+    /// Something to tell the user.
+    Note(String),
+}
+
+pub(super) struct RunEnd {
+    pub(super) status: Status,
+    pub(super) error: Option<String>,
+}
+
+/// How many runs ended how.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Totals {
+    pub(super) completed: u64,
+    /// Of the completed ones, those that were so before.
+    pub(super) before: u64,
+    pub(super) failed: u64,
+    pub(super) cancelled: u64,
+    pub(super) unreadable: u64,
+    pub(super) elapsed: Duration,
+    pub(super) notes: Notes,
+    /// The first failures, for the table.
+    pub(super) failures: Vec<(String, String)>,
+    /// The list of inputs was not read to its end, or not all of it is done.
+    pub(super) stopped: bool,
+}
+
+/// How many failures the table names.
+const FAILURES_NAMED: usize = 20;
+
+impl Totals {
+    fn count(&mut self, input: &str, end: &RunEnd, before: bool) {
+        match end.status {
+            Status::Completed => {
+                self.completed += 1;
+                self.before += u64::from(before);
+                return;
+            }
+            Status::Aborted => self.cancelled += 1,
+            _ => self.failed += 1,
+        }
+        if self.failures.len() < FAILURES_NAMED {
+            let error = end.error.clone().unwrap_or_else(|| end.status.to_string());
+            self.failures.push((input.to_owned(), error));
+        }
+    }
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Json,
+    Plain,
+    /// Standard error is a terminal.
+    Bars,
+}
+
+impl Mode {
+    pub(super) fn choose(json: bool) -> Self {
+        match (json, std::io::stderr().is_terminal()) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Bars,
+            (false, false) => Self::Plain,
+        }
+    }
+}
+
+/// Prints one kind of report.
+trait Print {
+    fn event(&mut self, event: &Event) -> std::io::Result<()>;
+    /// Nothing is waiting: what is buffered should be seen.
+    fn idle(&mut self) -> std::io::Result<()>;
+    fn end(&mut self, totals: &Totals) -> std::io::Result<()>;
+}
+
+pub(super) struct Reporter {
+    events: mpsc::Sender<Event>,
+    closed: Arc<Notify>,
+    finished: oneshot::Receiver<Totals>,
+    stopped: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Reporter {
+    pub(super) fn start(mode: Mode) -> Self {
+        let (events, received) = mpsc::channel(EVENTS_AHEAD);
+        let closed = Arc::new(Notify::new());
+        let stopped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (sender, finished) = oneshot::channel();
+        let thread =
+            Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
+        // Ends when all senders of events are gone.
+        tokio::task::spawn_blocking(move || {
+            let mut printer: Box<dyn Print> = match mode {
+                Mode::Json => Box::new(json::Json::new()),
+                Mode::Plain => Box::new(plain::Plain::new()),
+                Mode::Bars => Box::new(bars::Bars::new()),
+            };
+            // Nobody may be waiting for the totals.
+            let _ = sender.send(thread.run(&mut *printer));
+        });
+        Self { events, closed, finished, stopped }
+    }
+
+    /// Waits until nobody reads our output any more.
+    pub(super) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+
+    /// Where events go in.
+    pub(super) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    /// Says something to the user.
+    pub(super) async fn note(&self, text: String) {
+        // A reporter that is gone has nobody to tell.
+        let _ = self.events.send(Event::Note(text)).await;
+    }
+
+    /// Prints the table, and returns what it says. All senders of events must be gone.
+    pub(super) async fn finish(self, all: bool) -> Totals {
+        self.stopped.store(!all, std::sync::atomic::Ordering::Release);
+        drop(self.events);
+        self.finished.await.unwrap_or_default()
+    }
+}
+
+struct Thread {
+    events: mpsc::Receiver<Event>,
+    closed: Arc<Notify>,
+    stopped: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Thread {
+    fn run(mut self, printer: &mut dyn Print) -> Totals {
+        let began = Instant::now();
+        let mut totals = Totals::default();
+        let mut broken = false;
+        loop {
+            let event = match self.events.try_recv() {
+                Ok(event) => event,
+                Err(mpsc::error::TryRecvError::Empty) => {
+                    if !broken && printer.idle().is_err() {
+                        broken = true;
+                        self.closed.notify_one();
+                    }
+                    match self.events.blocking_recv() {
+                        Some(event) => event,
+                        None => break,
+                    }
+                }
+                Err(mpsc::error::TryRecvError::Disconnected) => break,
+            };
+            match &event {
+                Event::Ended { input, end, before, .. } => totals.count(input, end, *before),
+                Event::Unreadable(_) => totals.unreadable += 1,
+                Event::Read(notes) => totals.notes = *notes,
+                Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
+            }
+            if !broken && printer.event(&event).is_err() {
+                broken = true;
+                self.closed.notify_one();
+            }
+        }
+        totals.elapsed = began.elapsed();
+        totals.stopped = self.stopped.load(std::sync::atomic::Ordering::Acquire);
+        if !broken {
+            // The program ends; there is nobody left to tell.
+            let _ = printer.end(&totals);
+        }
+        totals
+    }
+}

@@ -1,0 +1,81 @@
+//! The commands' output as they wrote it, and a table at the end.
+
+use std::io::{BufWriter, Stderr, Stdout, Write};
+
+use super::{Event, Print, Totals};
+use crate::lines::Stream;
+use ghostlight::Status;
+
+pub(super) struct Plain {
+    out: BufWriter<Stdout>,
+    err: BufWriter<Stderr>,
+}
+
+impl Plain {
+    pub(super) fn new() -> Self {
+        Self { out: BufWriter::new(std::io::stdout()), err: BufWriter::new(std::io::stderr()) }
+    }
+}
+
+impl Print for Plain {
+    fn event(&mut self, event: &Event) -> std::io::Result<()> {
+        match event {
+            Event::Line { chunk, .. } => match chunk.stream {
+                Stream::Stdout => self.out.write_all(&chunk.bytes),
+                Stream::Stderr => self.err.write_all(&chunk.bytes),
+            },
+            Event::Ended { input, end, .. } if end.status != Status::Completed => {
+                let error = end.error.as_deref().unwrap_or("no reason was given");
+                writeln!(self.err, "ghostlight: {input}: {}: {error}", end.status)
+            }
+            Event::Note(text) | Event::Unreadable(text) => writeln!(self.err, "ghostlight: {text}"),
+            Event::Ended { .. } | Event::Began { .. } | Event::Read(_) => Ok(()),
+        }
+    }
+
+    fn idle(&mut self) -> std::io::Result<()> {
+        self.out.flush()?;
+        self.err.flush()
+    }
+
+    fn end(&mut self, totals: &Totals) -> std::io::Result<()> {
+        self.out.flush()?;
+        self.err.write_all(table(totals).as_bytes())?;
+        self.err.flush()
+    }
+}
+
+/// The final table.
+pub(super) fn table(totals: &Totals) -> String {
+    let mut table = String::new();
+    let mut row = |count: u64, what: &str| {
+        if count > 0 {
+            table.push_str(&format!("{count:>9}  {what}\n"));
+        }
+    };
+    let runs = totals.completed + totals.failed + totals.cancelled;
+    row(totals.completed - totals.before, "completed");
+    row(totals.before, "completed before");
+    row(totals.failed, "failed");
+    row(totals.cancelled, "cancelled");
+    row(totals.unreadable, "unreadable");
+    row(totals.notes.blank, "blank lines skipped");
+    if runs == 0 {
+        table.push_str("        0  inputs\n");
+    }
+    for (input, error) in &totals.failures {
+        table.push_str(&format!("  {input}: {error}\n"));
+    }
+    let named = totals.failures.len() as u64;
+    if totals.failed + totals.cancelled > named {
+        table.push_str(&format!("  and {} more\n", totals.failed + totals.cancelled - named));
+    }
+    if totals.notes.all_end_in_cr {
+        table.push_str("every input ends in a carriage return: was the list written on Windows?\n");
+    }
+    if totals.stopped {
+        table.push_str("stopped before the end; the same command line goes on\n");
+    }
+    table.push_str(&format!("in {:.1} s\n", totals.elapsed.as_secs_f64()));
+    table
+}

@@ -1,0 +1,7 @@
+use ghostlight::prelude::*;
+
+async fn code(cx: &RunContext) -> Result<u64, RunError> {
+    cx.step("seven", async { Ok(7) }).await
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use ghostlight::prelude::*;
+
+struct Assistant;
+impl Agent for Assistant {
+    const TYPE: &'static str = "Assistant";
+}
+
+async fn code(agent: AgentHandle<Assistant>) {
+    let _ = agent.run::<Assistant>(()).await;
+}
+
+fn main() {}

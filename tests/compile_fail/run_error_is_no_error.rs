@@ -1,0 +1,7 @@
+use ghostlight::prelude::*;
+
+fn is_error<E: std::error::Error>() {}
+
+fn main() {
+    is_error::<RunError>();
+}
