@@ -44,19 +44,17 @@ pub(crate) struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Reads one process; `None` if there is none of that number.
+    /// Reads one process; `None` if there is none of that number that this user may see.
     pub(crate) fn read(pid: i32) -> Result<Option<Self>, Error> {
         let path = format!("/proc/{pid}/stat");
         match fs::read(&path) {
             Ok(bytes) => Ok(Self::parse(&bytes)),
             // A process that goes away between open and read gives ESRCH.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(libc::ESRCH) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(Error::io("read", Path::new(&path), error)),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+                _ => Err(Error::io("read", Path::new(&path), error)),
+            },
         }
     }
 
