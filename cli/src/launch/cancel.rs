@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -108,7 +109,8 @@ fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
     match sent {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => {
-            Err(Error::io("signal the command of", std::path::Path::new("the launch"), error))
+            let path = format!("/proc/{}", claim.process_group);
+            Err(Error::io("signal", Path::new(&path), error))
         }
     }
 }
