@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use ghostlight_protocol::RunKey;
 use ghostlight_protocol::frame::Frame;
+use ghostlight_protocol::{Phase, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
 use storage::records::LogRecord;
@@ -156,7 +156,7 @@ impl Source {
                 }
                 Err(RecvError::Closed) => {
                     self.over = true;
-                    return Some(Err(Error::Stopped));
+                    return Some(Err(self.node.gone()));
                 }
             }
         }
@@ -186,6 +186,16 @@ impl Source {
             return Err(Error::UnknownRun(self.run_id.clone()));
         };
         self.behind = !page.is_empty();
+        if page.is_empty() {
+            // Live frames follow, unless the reader has the run's end already.
+            let stored = Stored::read_key(committer, self.run).await?;
+            if let Some(Stored { record, head, .. }) = stored
+                && matches!(record.state.phase, Phase::Ended(_))
+            {
+                self.behind = self.next < head.next_number;
+                self.over = !self.behind;
+            }
+        }
         for entry in page {
             let key = Key::from_bytes(entry.key);
             let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
