@@ -79,7 +79,7 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id, Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
-            state.request(&myself, run_id, RunRequest::Recover);
+            state.request(&myself, run_id, RunRequest::Recover(None));
         }
         state.after(&myself);
         state.args.node.agents.up(&state.args.path, myself);
@@ -141,7 +141,11 @@ impl AgentState {
             }
             RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
             // A live run needs none of it.
-            RunRequest::Wake | RunRequest::Recover | RunRequest::Admit => return,
+            RunRequest::Recover(Some(reply)) => {
+                let _ = reply.send(Ok(()));
+                return;
+            }
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {
@@ -219,8 +223,8 @@ impl AgentState {
             RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
             RunRequest::Tail(reply) => Operation::Tail { reply },
             RunRequest::Clear(reply) => Operation::Clear { reply },
-            RunRequest::Wake => Operation::Resume { woken: true },
-            RunRequest::Recover => Operation::Resume { woken: false },
+            RunRequest::Wake => Operation::Resume { woken: true, reply: None },
+            RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
             RunRequest::Admit => {
                 self.slots.insert(RunKey::new(&self.args.path, &run_id));
                 Operation::Admit
@@ -271,7 +275,7 @@ impl AgentState {
                 self.slots.remove(&RunKey::new(&self.args.path, &run_id));
             }
             RunExit::Waiting => {}
-            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover),
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
         for request in pending {
             self.request(myself, run_id.clone(), request);

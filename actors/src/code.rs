@@ -81,6 +81,14 @@ impl Future for Code {
     }
 }
 
+/// A panic that was caught on another thread, with its message and location.
+struct Located(String);
+
+/// Lets a panic that [`caught`] has caught elsewhere go on here.
+pub(crate) fn resume(panic: String) -> ! {
+    std::panic::resume_unwind(Box::new(Located(panic)))
+}
+
 thread_local! {
     /// Where the code that this thread is polling panicked; `None` outside such code.
     static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -107,6 +115,10 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(call));
     let location = PANICKED_AT.replace(outer);
     result.map_err(|panic| {
+        let panic = match panic.downcast::<Located>() {
+            Ok(located) => return located.0,
+            Err(panic) => panic,
+        };
         let message = panic_message(&*panic);
         // A panic's payload may panic itself when it is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));

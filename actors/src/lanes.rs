@@ -34,7 +34,7 @@ pub(crate) enum Operation {
     Start { start: Box<StartRun>, reply: Reply<Started> },
     StartAtCap { start: Box<StartRun>, reply: Reply<Started>, cap: usize, number: Option<u64> },
     Admit,
-    Resume { woken: bool },
+    Resume { woken: bool, reply: Option<Reply<()>> },
     Inspect { reply: Reply<Option<Inspection>> },
     Cancel { reason: String, reply: Reply<()> },
     Tail { reply: Reply<Option<()>> },
@@ -76,11 +76,19 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             });
             LaneEnd { admission: true, ..end }
         }
-        Operation::Resume { woken } => {
-            resume::resume(args, run_id, woken).await.unwrap_or_else(|error| {
-                tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
-                LaneEnd::UNCHANGED
-            })
+        Operation::Resume { woken, reply } => {
+            let (end, answer) = match resume::resume(args, run_id, woken).await {
+                Ok(end) => (end, Ok(())),
+                Err(error) => {
+                    tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
+                    args.node.hub.failed(RunKey::new(&args.path, run_id), &error);
+                    (LaneEnd::UNCHANGED, Err(error))
+                }
+            };
+            if let Some(reply) = reply {
+                let _ = reply.send(answer);
+            }
+            end
         }
         Operation::Inspect { reply } => {
             let _ = reply.send(inspect(&args.node.committer, &args.path, run_id).await);

@@ -149,7 +149,7 @@ impl Actor for RunActor {
             RunMsg::CodeEnded(end) => state.code_ended(&myself, end),
             RunMsg::Dormant(activity) => state.dormant(&myself, activity),
             RunMsg::Mismatch(mismatch) => state.mismatch(&myself, mismatch),
-            RunMsg::GraceOver => state.abort_code(),
+            RunMsg::GraceOver => state.grace_over(&myself),
             RunMsg::Cascaded => {
                 state.cascaded = true;
                 state.pump(&myself);
@@ -193,6 +193,16 @@ impl RunActorState {
         });
     }
 
+    /// Drops the code. Whoever waits for the end is not kept waiting by code that blocks its thread;
+    /// the run keeps its id and its slot until the task has really ended.
+    fn grace_over(&mut self, myself: &ActorRef<RunMsg>) {
+        self.abort_code();
+        if matches!(self.ending, Ending::Working) {
+            self.ending = Ending::Decided(Decided::Aborted);
+            self.pump(myself);
+        }
+    }
+
     fn abort_code(&mut self) {
         if let Some(code) = &self.code {
             code.abort();
@@ -211,16 +221,15 @@ impl RunActorState {
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {
-        if self.ending.is_decided() && !self.record.state.cancelling {
-            // The end is on its way to the disk: it came first.
-            let _ = reply.send(Ok(()));
-            return;
-        }
-        if matches!(self.ending, Ending::Leaving(_)) {
+        if self.ending.is_leaving() {
             // Dropped unanswered: the parent decides again once this actor is gone.
             return;
         }
         self.cancel_replies.push(reply);
+        if self.ending.is_decided() && !self.record.state.cancelling {
+            // The end is on its way to the disk: it came first, and is the answer once it is there.
+            return;
+        }
         if self.record.state.cancelling {
             if self.in_flight.is_none() {
                 self.answer_cancels();

@@ -104,6 +104,12 @@ impl System {
         self.inner.node.live.len()
     }
 
+    /// Why the store accepts no writes any more; `None` while it does. After a failure nothing goes
+    /// on, and everybody who waits is told so: start the system again on the same data.
+    pub fn failure(&self) -> Option<storage::Error> {
+        self.inner.node.failure().cloned()
+    }
+
     /// What the store has done since the system started.
     pub fn commits(&self) -> storage::CommitterStats {
         self.inner.node.committer.stats()

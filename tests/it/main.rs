@@ -4,7 +4,10 @@ mod support;
 
 mod crash_points;
 mod deliveries;
+mod faults;
+mod panics;
 mod steps;
 mod suspension;
 mod syncs;
+mod tails;
 mod types;

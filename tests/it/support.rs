@@ -1,5 +1,6 @@
 //! Agents that the tests share.
 
+pub(crate) mod code;
 pub(crate) mod disk;
 pub(crate) mod ledger;
 pub(crate) mod script;

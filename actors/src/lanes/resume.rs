@@ -72,6 +72,8 @@ pub(super) async fn resume(
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended | Phase::BackingOff if !due => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended | Phase::BackingOff => {
+            // Before anything is written: a run of an unknown type is left alone.
+            node.kinds.child(&stored.record.agent_type)?;
             stored.record.state = applied(&stored.record, Event::Woken)?;
         }
         // A timer of an earlier wait.

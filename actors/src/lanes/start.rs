@@ -70,6 +70,7 @@ pub(super) async fn enter(
         Err(error) => {
             // The run is recorded: the next life of the agent finds it.
             tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
+            args.node.hub.failed(run, &error);
             LaneEnd { holds_slot: Some(true), ..LaneEnd::UNCHANGED }
         }
     }

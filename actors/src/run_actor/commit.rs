@@ -120,9 +120,9 @@ impl RunActorState {
         self.shared.durable(done.queued, done.queued_bytes, told);
         if done.record_written {
             self.stored = self.record.clone();
-            if self.stored.state.cancelling {
-                self.cancel_is_durable(myself);
-            }
+        }
+        if self.stored.state.cancelling {
+            self.cancel_is_durable(myself);
         }
         if done.ends {
             return self.ended(myself);

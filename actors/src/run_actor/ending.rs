@@ -54,6 +54,16 @@ impl Ending {
         matches!(self, Self::Decided(_) | Self::Committing(_) | Self::Ended)
     }
 
+    /// The run is about to leave memory, and has not ended.
+    pub(crate) fn is_leaving(&self) -> bool {
+        match self {
+            Self::Leaving(_)
+            | Self::Committing(RawEnd::Suspended { .. } | RawEnd::Interrupted(_)) => true,
+            Self::Working | Self::Decided(_) | Self::Committing(RawEnd::Hard(_)) => false,
+            Self::Ended | Self::Lost => false,
+        }
+    }
+
     /// Nothing is committed any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Committing(_) | Self::Ended | Self::Lost)
