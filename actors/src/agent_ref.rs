@@ -259,6 +259,18 @@ impl AgentRef {
         }
     }
 
+    /// Brings the agent into memory, which any request does: the next ones are handled in the order
+    /// in which they are made.
+    ///
+    /// # Errors
+    /// Failures of the store, a stopped system.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn hydrate(&self) -> Result<(), Error> {
+        self.node.agent(&self.path).await.map(|_| ())
+    }
+
     /// Drops the agent from memory, once what it is doing is done. Its runs go on, and the next
     /// request brings it back.
     ///

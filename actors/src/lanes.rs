@@ -114,18 +114,20 @@ impl Stored {
         committer: &Committer,
         run: RunKey,
     ) -> Result<Option<Self>, Error> {
-        if is_cleared(committer, run).await? {
-            return Ok(None);
-        }
-        let key = Key::record(run);
-        let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(None) };
-        let (record, record_revision) = codec::decode_versioned::<RunRecord>(&key, &read)?;
-        let key = Key::head(run);
-        let Some(read) = committer.get(key.clone().into_bytes()).await? else {
+        // All three in one go of the committer.
+        let (record_key, head_key) = (Key::record(run), Key::head(run));
+        let (cleared, record, head) = tokio::try_join!(
+            is_cleared(committer, run),
+            async { Ok(committer.get(record_key.clone().into_bytes()).await?) },
+            async { Ok(committer.get(head_key.clone().into_bytes()).await?) },
+        )?;
+        let (false, Some(record)) = (cleared, record) else { return Ok(None) };
+        let (record, record_revision) = codec::decode_versioned::<RunRecord>(&record_key, &record)?;
+        let Some(head) = head else {
             let why = "the run has a record, but no head".to_owned();
-            return Err(storage::Error::Corrupt { key: key.to_string(), why }.into());
+            return Err(storage::Error::Corrupt { key: head_key.to_string(), why }.into());
         };
-        let (head, head_revision) = codec::decode_versioned::<Head>(&key, &read)?;
+        let (head, head_revision) = codec::decode_versioned::<Head>(&head_key, &head)?;
         Ok(Some(Self { record, record_revision, head, head_revision }))
     }
 

@@ -134,26 +134,36 @@ impl Launches {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills every command that is being watched. The next owner starts them again, without
-    /// counting an attempt.
-    pub(crate) async fn kill_all(&self) {
-        let active: Vec<LaunchDir> = self.lock().values().cloned().collect();
-        let kills = active.into_iter().map(|dir| {
-            tokio::spawn(async move {
-                let marker = dir.path().join(STOPPED);
-                let marked = tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await;
-                if let Ok(Err(error)) = marked {
-                    tracing::warn!(%error, "a stopped command will look like a failed one");
-                }
-                if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-                    tracing::warn!(%error, "a command was not killed");
-                }
-            })
-        });
-        for kill in kills.collect::<Vec<_>>() {
-            // A panic in it is no reason to leave the others alone.
-            let _ = kill.await;
+    /// The launches that are being watched.
+    pub(crate) fn active(&self) -> Vec<LaunchDir> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// Kills the commands of these launches. The next owner starts them again, without counting an
+/// attempt.
+pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
+    let kill = |dir: LaunchDir| async move {
+        let marker = dir.path().join(STOPPED);
+        match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a stopped command will look like a failed one");
+            }
+            Err(error) => tracing::error!(%error, "a stopped command was not marked"),
         }
+        if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
+            tracing::warn!(%error, "a command was not killed");
+        }
+    };
+    let kills: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(kill(dir))).collect();
+    for kill in kills {
+        // A panic in one is no reason to leave the others alone.
+        let _ = kill.await;
     }
 }
 

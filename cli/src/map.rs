@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ghostlight::{Limits, System, SystemBuilder, storage};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::feed::{Feed, Item};
@@ -19,15 +19,16 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
-use crate::batch::{Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
-/// How many events may wait for a slow terminal or pipe.
-const EVENTS_AHEAD: usize = 1024;
+
+/// The tasks that watch runs.
+type Watching = JoinSet<Result<(), Fatal>>;
 
 /// Runs the command.
 ///
@@ -48,21 +49,21 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         Some(spooled) => spooled.source(),
         None => source(&args)?,
     };
-    let batch = match &args.batch {
+    let name = match &args.batch {
         Some(batch) => batch.clone(),
         None => default_batch_name(&args.command, &cwd, &source),
     };
-    let address = ghostlight::AgentPath::root("Batch", &batch)?;
+    let address = ghostlight::AgentPath::root("Batch", &name)?;
     let lock = owner::take(&args.place.data).await?;
     let data = std::path::absolute(&args.place.data)?;
     if args.detach {
-        return spool::detach(&args, &batch, &data, &cwd, source, lock, &mut signals).await;
+        return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
     }
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
 
     let launches = Arc::new(Launches::default());
-    let folder = data.join("launches").join(batch_folder(&batch));
+    let folder = data.join("launches").join(batch_folder(&name));
     let durability = match args.no_sync {
         true => storage::Durability::ProcessCrash,
         false => storage::Durability::PowerLoss,
@@ -87,23 +88,24 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         .start()
         .await?;
     let control = owner::serve(&system, &data, args.listen).await?;
-    let agent = system.agent::<Batch>(&batch)?;
+    let agent = system.agent::<Batch>(&name)?;
+    agent.agent_ref().hydrate().await?;
     tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
 
-    let (events, received) = mpsc::channel(EVENTS_AHEAD);
-    let mode = Mode::choose(args.place.json);
-    let reporter = Reporter::start(mode, received);
+    let reporter = Reporter::start(Mode::choose(args.place.json));
     let watcher = Watcher {
         agent,
         command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         cwd: Text::from(cwd.as_os_str()),
         retry_failed: args.retry_failed,
         batch: address.to_string(),
-        events,
+        events: reporter.events(),
     };
-    let stop = run(&watcher, feed, jobs, &mut signals, &reporter).await;
+    let mut watching = JoinSet::new();
+    let stop = run(&watcher, feed, jobs, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
-    finish(stop, system, control, launches, reporter, signals).await
+    let ending = Ending { system, control, launches, reporter, watching, signals };
+    ending.finish(stop).await
 }
 
 /// Dispatches and watches every input, until all are done or something stops it.
@@ -111,11 +113,11 @@ async fn run(
     watcher: &Watcher,
     mut feed: Feed,
     jobs: usize,
+    watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
 ) -> Result<(), Stop> {
     let ahead = Arc::new(Semaphore::new(jobs * AHEAD_PER_JOB));
-    let mut watching: JoinSet<Result<(), Fatal>> = JoinSet::new();
     let mut ids = crate::inputs::RunIds::new();
     loop {
         let permit = tokio::select! {
@@ -149,9 +151,9 @@ async fn run(
             }
             None => break,
         };
-        let watcher = watcher.clone();
+        let watch = watcher.begin(job).await?;
         watching.spawn(async move {
-            let watched = watcher.watch(job).await;
+            let watched = watch.await;
             drop(permit);
             watched
         });
@@ -164,7 +166,7 @@ async fn run(
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
                 // Runs whose input has left the source go on, and count.
-                None if watcher.watch_left_over(&mut watching).await? == 0 => return Ok(()),
+                None if watcher.watch_left_over(watching).await? == 0 => return Ok(()),
                 None => {}
             }
         }
@@ -178,58 +180,65 @@ fn watched(ended: Result<Result<(), Fatal>, tokio::task::JoinError>) -> Result<(
     }
 }
 
-async fn finish(
-    stop: Result<(), Stop>,
+/// What is left when nothing more is dispatched.
+struct Ending {
     system: System,
     control: owner::Control,
     launches: Arc<Launches>,
     reporter: Reporter,
-    mut signals: Signals,
-) -> Result<ExitCode, Fatal> {
-    let code = match stop {
-        Ok(()) => {
-            control.close().await;
-            system.shutdown().await;
-            let totals = reporter.finish(true).await;
-            return Ok(exit_code(&totals));
-        }
-        Err(Stop::Interrupt) => {
-            reporter.note(format!(
-                "stopping: {} commands are running and will be waited for; Ctrl-C again kills them",
-                system.live_runs()
-            ));
-            let draining = system.clone().shutdown();
-            let again = tokio::select! {
-                biased;
-                _ = draining => false,
-                _ = signals.next() => true,
-            };
-            if again {
-                system.crash().await;
-                launches.kill_all().await;
-            }
-            130
-        }
-        // The commands go on under their shims, and the next `map` takes them over.
-        Err(Stop::Term) => stop_now(system, 143).await,
-        Err(Stop::Hangup) => stop_now(system, 129).await,
-        Err(Stop::ClosedOutput) => stop_now(system, 141).await,
-        Err(Stop::Fatal(fatal)) => {
-            control.close().await;
-            system.crash().await;
-            return Err(fatal);
-        }
-    };
-    control.close().await;
-    if code == 130 {
-        reporter.finish(false).await;
-    }
-    Ok(ExitCode::from(code))
+    watching: Watching,
+    signals: Signals,
 }
 
-async fn stop_now(system: System, code: u8) -> u8 {
-    system.crash().await;
-    code
+impl Ending {
+    async fn finish(self, stop: Result<(), Stop>) -> Result<ExitCode, Fatal> {
+        let code = match stop {
+            Ok(()) => {
+                self.control.close().await;
+                self.system.shutdown().await;
+                let totals = self.reporter.finish(true).await;
+                return Ok(exit_code(&totals));
+            }
+            Err(Stop::Interrupt) => return Ok(self.drain().await),
+            // The commands go on under their shims, and the next `map` takes them over.
+            Err(Stop::Term) => 143,
+            Err(Stop::Hangup) => 129,
+            Err(Stop::ClosedOutput) => 141,
+            Err(Stop::Fatal(fatal)) => {
+                self.control.close().await;
+                self.system.crash().await;
+                return Err(fatal);
+            }
+        };
+        self.control.close().await;
+        self.system.crash().await;
+        Ok(ExitCode::from(code))
+    }
+
+    /// Waits for the running commands; a second signal kills them.
+    async fn drain(mut self) -> ExitCode {
+        let running = self.launches.count();
+        if running > 0 {
+            let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
+            self.reporter.note(text).await;
+        }
+        let again = tokio::select! {
+            biased;
+            _ = self.signals.next() => true,
+            _ = self.system.clone().shutdown() => false,
+        };
+        if again {
+            // Before the runs that watch them are gone.
+            let launches = self.launches.active();
+            self.system.crash().await;
+            batch::kill_all(launches).await;
+        }
+        self.control.close().await;
+        // The watchers print what they have; the system that they watch has stopped.
+        while self.watching.join_next().await.is_some() {}
+        self.reporter.finish(false).await;
+        ExitCode::from(130)
+    }
 }
 
 fn exit_code(totals: &Totals) -> ExitCode {

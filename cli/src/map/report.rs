@@ -5,7 +5,7 @@ mod json;
 mod plain;
 
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
@@ -13,6 +13,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::inputs::Notes;
 use crate::lines::LineChunk;
+
+/// How many events may wait for a slow terminal or pipe.
+const EVENTS_AHEAD: usize = 1024;
 
 /// Something to print.
 pub(super) enum Event {
@@ -38,6 +41,8 @@ pub(super) enum Event {
     Unreadable(String),
     /// The source is read to its end.
     Read(Notes),
+    /// Something to tell the user.
+    Note(String),
 }
 
 pub(super) struct RunEnd {
@@ -105,31 +110,26 @@ impl Mode {
 /// Prints one kind of report.
 trait Print {
     fn event(&mut self, event: &Event) -> std::io::Result<()>;
-    fn note(&mut self, text: &str);
     /// Nothing is waiting: what is buffered should be seen.
     fn idle(&mut self) -> std::io::Result<()>;
     fn end(&mut self, totals: &Totals) -> std::io::Result<()>;
 }
 
 pub(super) struct Reporter {
+    events: mpsc::Sender<Event>,
     closed: Arc<Notify>,
-    notes: Arc<Mutex<Vec<String>>>,
     finished: oneshot::Receiver<Totals>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Reporter {
-    pub(super) fn start(mode: Mode, events: mpsc::Receiver<Event>) -> Self {
+    pub(super) fn start(mode: Mode) -> Self {
+        let (events, received) = mpsc::channel(EVENTS_AHEAD);
         let closed = Arc::new(Notify::new());
-        let notes = Arc::new(Mutex::new(Vec::new()));
         let stopped = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (sender, finished) = oneshot::channel();
-        let thread = Thread {
-            events,
-            notes: Arc::clone(&notes),
-            closed: Arc::clone(&closed),
-            stopped: Arc::clone(&stopped),
-        };
+        let thread =
+            Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
         // Ends when all senders of events are gone.
         tokio::task::spawn_blocking(move || {
             let mut printer: Box<dyn Print> = match mode {
@@ -140,7 +140,7 @@ impl Reporter {
             // Nobody may be waiting for the totals.
             let _ = sender.send(thread.run(&mut *printer));
         });
-        Self { closed, notes, finished, stopped }
+        Self { events, closed, finished, stopped }
     }
 
     /// Waits until nobody reads our output any more.
@@ -148,21 +148,27 @@ impl Reporter {
         self.closed.notified().await;
     }
 
-    /// Says something to the user, with the next event.
-    pub(super) fn note(&self, text: String) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    /// Where events go in.
+    pub(super) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    /// Says something to the user.
+    pub(super) async fn note(&self, text: String) {
+        // A reporter that is gone has nobody to tell.
+        let _ = self.events.send(Event::Note(text)).await;
     }
 
     /// Prints the table, and returns what it says. All senders of events must be gone.
     pub(super) async fn finish(self, all: bool) -> Totals {
         self.stopped.store(!all, std::sync::atomic::Ordering::Release);
+        drop(self.events);
         self.finished.await.unwrap_or_default()
     }
 }
 
 struct Thread {
     events: mpsc::Receiver<Event>,
-    notes: Arc<Mutex<Vec<String>>>,
     closed: Arc<Notify>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -176,7 +182,10 @@ impl Thread {
             let event = match self.events.try_recv() {
                 Ok(event) => event,
                 Err(mpsc::error::TryRecvError::Empty) => {
-                    broken |= printer.idle().is_err();
+                    if !broken && printer.idle().is_err() {
+                        broken = true;
+                        self.closed.notify_one();
+                    }
                     match self.events.blocking_recv() {
                         Some(event) => event,
                         None => break,
@@ -184,14 +193,11 @@ impl Thread {
                 }
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
             };
-            for note in self.notes.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                printer.note(&note);
-            }
             match &event {
                 Event::Ended { input, end, before, .. } => totals.count(input, end, *before),
                 Event::Unreadable(_) => totals.unreadable += 1,
                 Event::Read(notes) => totals.notes = *notes,
-                Event::Began { .. } | Event::Line { .. } => {}
+                Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
             }
             if !broken && printer.event(&event).is_err() {
                 broken = true;

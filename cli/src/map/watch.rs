@@ -1,7 +1,9 @@
 //! One input: finds or dispatches its run, and reports what becomes of it.
 
 use std::ffi::{OsStr, OsString};
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use ghostlight::frame::FrameEvent;
 use ghostlight::{After, AgentHandle, Error, Lookup, Run, RunFilter, Status, Tail};
@@ -14,6 +16,8 @@ use crate::fatal::Fatal;
 use crate::inputs::{InputError, RunIds};
 use crate::lines::LineChunk;
 
+/// The most bytes of a run's input, as the framework has it.
+const INPUT_JSON_BYTES_MAX: usize = 1 << 20;
 /// The most characters of an input that are shown.
 const SHOWN_MAX: usize = 200;
 
@@ -54,60 +58,77 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Reports a run from its first line to its end; dispatches it first, unless it is known.
-    pub(super) async fn watch(&self, job: Job) -> Result<(), Fatal> {
-        let shown = shorten(&job.input.display());
-        let (run, before) = match self.find_or_start(job).await {
-            Ok(found) => found,
-            Err(Problem::Stopped) => return Ok(()),
+    /// Finds the run of an input, dispatches it if it is new, and returns what reports it to its
+    /// end. Runs are dispatched in the order of these calls.
+    pub(super) async fn begin(
+        &self,
+        job: Job,
+    ) -> Result<impl Future<Output = Result<(), Fatal>> + Send + 'static, Fatal> {
+        let shown: Arc<str> = shorten(&job.input.display()).into();
+        let found = match self.find(&job.base_id).await {
+            Ok(found) => Some(found),
+            Err(Problem::Stopped) => None,
             Err(Problem::Fatal(fatal)) => return Err(fatal),
         };
-        self.follow(run.id().into(), shown.into(), run.tail(After::START), before).await
+        let (id, before) = found.clone().unwrap_or_default();
+        let watcher = self.clone();
+        let mut dispatch = Box::pin(async move { watcher.dispatch(&id, job).await });
+        // Polled once here, so that it is sent before the next one.
+        let sent = match &found {
+            Some(_) => poll_fn(|cx| Poll::Ready(dispatch.as_mut().poll(cx))).await,
+            None => Poll::Ready(Err(Problem::Stopped)),
+        };
+        let watcher = self.clone();
+        Ok(async move {
+            let run = match sent {
+                Poll::Ready(run) => run,
+                Poll::Pending => dispatch.await,
+            };
+            match run {
+                Ok(run) => {
+                    let tail = run.tail(After::START);
+                    watcher.follow(run.id().into(), shown, tail, before).await
+                }
+                Err(Problem::Stopped) => Ok(()),
+                Err(Problem::Fatal(fatal)) => Err(fatal),
+            }
+        })
     }
 
-    /// The run of an input, and whether it had ended before.
-    async fn find_or_start(&self, job: Job) -> Result<(Run<Command>, bool), Problem> {
+    /// The id of an input's run, and whether that has ended already. It is the highest one that
+    /// exists; the next one where there is none, or where a failed one is tried again.
+    async fn find(&self, base_id: &str) -> Result<(String, bool), Problem> {
         let mut highest = None;
         let mut next = 0u32;
         loop {
-            match self.agent.agent_ref().lookup(&format!("{}~{next}", job.base_id)).await? {
+            match self.agent.agent_ref().lookup(&format!("{base_id}~{next}")).await? {
                 Lookup::Unknown => break,
                 Lookup::Cleared => {}
                 Lookup::Run(run) => highest = Some(run),
             }
             next += 1;
         }
-        if let Some(run) = highest {
-            let failed = matches!(run.status, Status::Error | Status::Aborted);
-            if !(failed && self.retry_failed)
-                && let Some(found) = self.agent.attach::<Command>(&run.run_id).await?
-            {
-                return Ok((found, run.status.is_hard()));
+        match highest {
+            Some(run) if !(self.retry_failed && is_failed(run.status)) => {
+                Ok((run.run_id.clone(), run.status.is_hard()))
             }
+            _ => Ok((format!("{base_id}~{next}"), false)),
         }
-        let id = format!("{}~{next}", job.base_id);
-        let input = CommandInput {
+    }
+
+    async fn dispatch(&self, id: &str, job: Job) -> Result<Run<Command>, Problem> {
+        let mut input = CommandInput {
             command: self.command.clone(),
             input: job.input,
             cwd: self.cwd.clone(),
             refused: job.refused,
         };
-        match self.dispatch(&id, input.clone()).await {
-            Err(Problem::Fatal(_)) if input.refused.is_none() && is_large(&input) => {
-                let refused =
-                    format!("the input has {} bytes as JSON, more than 1 MiB", size(&input));
-                let start: String = input.input.display().chars().take(256).collect();
-                let input = Text::from(OsStr::new(&start));
-                let command = self.command.clone();
-                let cwd = self.cwd.clone();
-                let input = CommandInput { command, input, cwd, refused: Some(refused) };
-                Ok((self.dispatch(&id, input).await?, false))
-            }
-            result => Ok((result?, false)),
+        let bytes = serde_json::to_vec(&input).map_or(0, |bytes| bytes.len());
+        if bytes > INPUT_JSON_BYTES_MAX {
+            let start: String = input.input.display().chars().take(256).collect();
+            input.input = Text::from(OsStr::new(&start));
+            input.refused = Some(format!("the input has {bytes} bytes as JSON, more than 1 MiB"));
         }
-    }
-
-    async fn dispatch(&self, id: &str, input: CommandInput) -> Result<Run<Command>, Problem> {
         let preview = serde_json::Value::String(shorten(&input.input.display()));
         let started = self.agent.start::<Command>(input).id(id).input_preview(preview).await;
         started.map_err(|error| match error {
@@ -219,12 +240,8 @@ impl From<Error> for Problem {
     }
 }
 
-fn size(input: &CommandInput) -> usize {
-    serde_json::to_vec(input).map_or(0, |bytes| bytes.len())
-}
-
-fn is_large(input: &CommandInput) -> bool {
-    size(input) > 1 << 20
+fn is_failed(status: Status) -> bool {
+    matches!(status, Status::Error | Status::Aborted)
 }
 
 fn shorten(text: &str) -> String {

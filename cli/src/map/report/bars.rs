@@ -62,6 +62,11 @@ impl Bars {
         }
     }
 
+    fn note(&self, text: &str) {
+        // The display is for people; where it cannot be drawn, there are none.
+        let _ = self.bars.println(format!("ghostlight: {text}"));
+    }
+
     fn show(&self) {
         self.total.set_message(format!("{} running", self.running));
         let more = if self.known_total { "" } else { "+" };
@@ -102,16 +107,11 @@ impl Print for Bars {
                     self.note(&format!("{input}: {}: {error}", end.status));
                 }
             }
-            Event::Unreadable(error) => self.note(error),
+            Event::Note(text) | Event::Unreadable(text) => self.note(text),
             Event::Read(_) => self.known_total = true,
         }
         self.show();
         Ok(())
-    }
-
-    fn note(&mut self, text: &str) {
-        // The display is for people; where it cannot be drawn, there are none.
-        let _ = self.bars.println(format!("ghostlight: {text}"));
     }
 
     fn idle(&mut self) -> std::io::Result<()> {

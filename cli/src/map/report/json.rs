@@ -48,16 +48,13 @@ impl Print for Json {
                 }
                 value
             }
+            Event::Note(text) => json!({ "type": "note", "text": text }),
             Event::Unreadable(error) => json!({ "type": "unreadable", "error": error }),
             Event::Read(notes) => {
                 json!({ "type": "read", "blank": notes.blank, "unreadable": notes.unreadable })
             }
         };
         self.line(&value)
-    }
-
-    fn note(&mut self, text: &str) {
-        eprintln!("ghostlight: {text}");
     }
 
     fn idle(&mut self) -> std::io::Result<()> {

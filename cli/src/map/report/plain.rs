@@ -28,15 +28,9 @@ impl Print for Plain {
                 let error = end.error.as_deref().unwrap_or("no reason was given");
                 writeln!(self.err, "ghostlight: {input}: {}: {error}", end.status)
             }
-            Event::Unreadable(error) => writeln!(self.err, "ghostlight: {error}"),
+            Event::Note(text) | Event::Unreadable(text) => writeln!(self.err, "ghostlight: {text}"),
             Event::Ended { .. } | Event::Began { .. } | Event::Read(_) => Ok(()),
         }
-    }
-
-    fn note(&mut self, text: &str) {
-        // A closed standard error is no reason to stop.
-        let _ = writeln!(self.err, "ghostlight: {text}");
-        let _ = self.err.flush();
     }
 
     fn idle(&mut self) -> std::io::Result<()> {
