@@ -30,7 +30,7 @@ use crate::registry::ErasedChild;
 use crate::shared::Shared;
 use crate::{Error, RunContext};
 
-pub(crate) use self::commit::completion;
+pub(crate) use self::commit::done;
 
 pub(crate) struct RunActor;
 

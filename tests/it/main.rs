@@ -2,9 +2,9 @@
 
 mod support;
 
+mod crash_points;
 mod deliveries;
 mod suspension;
 mod types;
-
 mod steps;
 mod syncs;

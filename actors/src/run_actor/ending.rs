@@ -145,9 +145,10 @@ impl RunActorState {
     pub(crate) fn add_ending(&mut self, commit: &mut Commit) -> bool {
         match std::mem::replace(&mut self.ending, Ending::Working) {
             Ending::Decided(decided) => {
+                let parent = &self.shared.parent;
                 let outcome = add_end(
-                    &self.shared.node,
-                    &self.shared.parent,
+                    self.shared.node.owes_finish(parent),
+                    parent,
                     decided,
                     &mut self.record,
                     &mut self.writer,
