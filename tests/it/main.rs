@@ -4,7 +4,7 @@ mod support;
 
 mod crash_points;
 mod deliveries;
-mod suspension;
-mod types;
 mod steps;
+mod suspension;
 mod syncs;
+mod types;
