@@ -281,7 +281,7 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
 }
 
 /// A batch's name may hold anything; its folder's does not.
-fn batch_folder(batch: &str) -> String {
+pub(crate) fn batch_folder(batch: &str) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
