@@ -176,6 +176,7 @@ impl SystemBuilder {
             true => Arc::new(VirtualClock::starting_at(VIRTUAL_EPOCH_MS)),
             false => Arc::new(WallClock),
         });
+        #[expect(clippy::disallowed_methods, reason = "the seed itself, where none was given")]
         let seed = self.seed.unwrap_or_else(|| fastrand::Rng::new().u64(..));
         let node = Arc::new(Node::new(NodeParts {
             clock,
