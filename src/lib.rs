@@ -64,9 +64,9 @@ pub mod semantics {}
 pub use ghostlight_actors::{
     After, Agent, AgentAddress, AgentContext, AgentHandle, AgentRef, AgentSettings, AtCap,
     Callbacks, Child, Clock, Cursor, DispatchOptions, Error, FinishHook, FramePage, Inspection,
-    InvalidCursor, Key, Lookup, Milestone, Offline, Progress, Recorded, Run, RunCall, RunContext,
-    RunError, RunFilter, RunInfo, RunPage, Sleep, Start, StartError, StartHook, State, Step,
-    StepKey, System, SystemBuilder, Tail, VirtualClock, WallClock, testing,
+    InvalidCursor, Key, LogEnd, Lookup, Milestone, Offline, Progress, Recorded, Run, RunCall,
+    RunContext, RunError, RunFilter, RunInfo, RunPage, Sleep, Start, StartError, StartHook, State,
+    Step, StepKey, System, SystemBuilder, Tail, VirtualClock, WallClock, testing,
 };
 pub use ghostlight_protocol as protocol;
 pub use ghostlight_protocol::{

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::frame_page::{self, FramePage};
+use crate::frame_page::{self, FramePage, LogEnd};
 use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
 use crate::lanes::{Stored, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
@@ -179,8 +179,22 @@ impl AgentRef {
         Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.clone(), after)
     }
 
-    /// A page of at most `limit` frames of a run, straight from the log; it may hold fewer. Does not
-    /// wait for frames that are still to come.
+    /// Where a run's log ends, so far; straight from the store.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRun`], [`Error::Cleared`], an invalid id, failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn log_end(&self, run_id: &str) -> Result<LogEnd, Error> {
+        let run_id = RunId::new(run_id)?;
+        let committer = &self.node.committer;
+        let stored = frame_page::stored(committer, self.run_key(&run_id), &run_id).await?;
+        Ok(LogEnd::from(&stored))
+    }
+
+    /// A page of at most `limit` frames of a run; it may hold fewer. Does not wait for frames that
+    /// are still to come, but, as a tail does, for the start hook.
     ///
     /// # Errors
     /// [`Error::UnknownRun`], [`Error::Cleared`], [`Error::BeyondEnd`], an invalid id, failures of
@@ -195,6 +209,7 @@ impl AgentRef {
         limit: usize,
     ) -> Result<FramePage, Error> {
         let run_id = RunId::new(run_id)?;
+        self.ask(&run_id, RunRequest::Tail).await?;
         frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
 

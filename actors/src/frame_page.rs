@@ -24,6 +24,23 @@ pub struct FramePage {
     pub ended: bool,
 }
 
+/// Where the log of a run ends, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogEnd {
+    /// How many frames there are; the next one takes this number.
+    pub frames: u64,
+    /// Whether the run has ended for good, so that no frame follows.
+    pub ended: bool,
+}
+
+impl From<&Stored> for LogEnd {
+    fn from(stored: &Stored) -> Self {
+        // The record was read before the head: if it says that the run has ended, the head is final.
+        let ended = matches!(stored.record.state.phase, Phase::Ended(_));
+        Self { frames: stored.head.next_number, ended }
+    }
+}
+
 /// Reads frames from `next` on, as many as one page of the log holds, and about
 /// [`PAGE_BYTES_MAX`] at most: a small page of the log may refer to large payloads. Empty when the
 /// log has no more of them.
@@ -65,14 +82,15 @@ pub(crate) async fn read(
 ) -> Result<FramePage, Error> {
     let run = RunKey::new(parent, run_id);
     let stored = stored(committer, run, run_id).await?;
-    let (maker, end) = (FrameMaker::new(&stored.record), stored.head.next_number);
+    let maker = FrameMaker::new(&stored.record);
+    let end = LogEnd::from(&stored);
     let mut next = after.next();
-    if next > end {
-        return Err(Error::BeyondEnd { run_id: run_id.to_string(), frames: end });
+    if next > end.frames {
+        return Err(Error::BeyondEnd { run_id: run_id.to_string(), frames: end.frames });
     }
     let limit = limit.max(1);
     let (mut frames, mut bytes) = (Vec::new(), 0);
-    while next < end && frames.len() < limit && bytes < PAGE_BYTES_MAX {
+    while next < end.frames && frames.len() < limit && bytes < PAGE_BYTES_MAX {
         for frame in read_log(committer, run, &maker, next).await? {
             if frames.len() == limit || bytes >= PAGE_BYTES_MAX {
                 break;
@@ -86,8 +104,7 @@ pub(crate) async fn read(
             return Err(Error::Cleared(run_id.to_string()));
         }
     }
-    // The record was read before the head: if it says that the run has ended, the head is final.
-    let all = matches!(stored.record.state.phase, Phase::Ended(_)) && next >= end;
+    let all = end.ended && next >= end.frames;
     let ended = all || frames.last().is_some_and(|frame: &Frame| frame.event.is_hard_end());
     Ok(FramePage { frames, ended })
 }

@@ -48,7 +48,7 @@ pub use agent_ref::{AgentRef, DispatchOptions};
 pub use clock::{Clock, VirtualClock, WallClock};
 pub use context::RunContext;
 pub use error::{Error, RunError, StartError};
-pub use frame_page::FramePage;
+pub use frame_page::{FramePage, LogEnd};
 pub use handle::{AgentHandle, Run, RunCall, Start};
 pub use hooks::{Callbacks, FinishHook, StartHook};
 pub use info::{AgentAddress, Inspection, Milestone, Progress, RunInfo};

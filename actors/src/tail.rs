@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use ghostlight_protocol::frame::Frame;
-use ghostlight_protocol::{Phase, RunId, RunKey};
+use ghostlight_protocol::{RunId, RunKey};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
-use crate::frame_page::{self, read_log};
+use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
 use crate::lanes::is_cleared;
@@ -185,9 +185,10 @@ impl Source {
         }
         let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
         self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
-        self.behind = self.next < stored.head.next_number;
+        let end = LogEnd::from(&stored);
+        self.behind = self.next < end.frames;
         // Of a run that has ended nothing is published any more.
-        self.over = !self.behind && matches!(stored.record.state.phase, Phase::Ended(_));
+        self.over = !self.behind && end.ended;
         Ok(())
     }
 }

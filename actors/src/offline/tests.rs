@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
-    Agent, AgentHandle, AgentSettings, AtCap, Callbacks, Child, RunContext, RunError, System,
+    Agent, AgentHandle, AgentRef, AgentSettings, AtCap, Callbacks, Child, RunContext, RunError,
+    System,
 };
 
 type Ended = (String, Status);
@@ -123,10 +124,14 @@ async fn emitted<A: Agent>(agent: &AgentHandle<A>, id: &str) {
     run.milestone("emitted").await.unwrap();
 }
 
-async fn suspended<A: Agent>(agent: &AgentHandle<A>, id: &str) {
-    while !agent.inspect(id).await.unwrap().is_some_and(|run| run.run.suspended) {
-        tokio::task::yield_now().await;
-    }
+/// Waits until a run has left memory, which no frame tells.
+async fn suspended(agent: &AgentRef, id: &str) {
+    let left = async {
+        while !agent.inspect(id).await.unwrap().is_some_and(|run| run.run.suspended) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), left).await.unwrap();
 }
 
 fn boss() -> AgentPath {
@@ -246,7 +251,7 @@ async fn a_cancel_ends_what_nobody_executes_and_the_hook_is_still_owed() {
     let system = world.system().await;
     let agent = system.agent::<Boss>("b").unwrap();
     start(&agent, "asleep", 1, "sleep").await;
-    suspended(&agent, "asleep").await;
+    suspended(agent.agent_ref(), "asleep").await;
     start(&agent, "queued", 0, "end").await;
     start(&agent, "behind", 0, "end").await;
     system.crash().await;
@@ -294,12 +299,10 @@ async fn a_cancel_reaches_what_the_run_has_dispatched() {
     let system = world.system().await;
     let agent = system.agent::<Free>("f").unwrap();
     start(&agent, "fork", 0, "fork").await;
-    suspended(&agent, "fork").await;
+    suspended(agent.agent_ref(), "fork").await;
     let fork = free().child("Worker", &RunId::new("fork").unwrap()).unwrap();
     let below = system.agent_at(&fork).unwrap();
-    while !below.inspect("child").await.unwrap().is_some_and(|run| run.run.suspended) {
-        tokio::task::yield_now().await;
-    }
+    suspended(&below, "child").await;
     system.crash().await;
 
     let offline = world.offline().await;
@@ -352,7 +355,7 @@ async fn a_clear_takes_what_has_ended_and_names_the_rest() {
     system.crash().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tail_that_begins_at_the_end_ends() {
     let system = System::in_memory().agent(Free).child(Worker).start().await.unwrap();
     let agent = system.agent::<Free>("f").unwrap();
