@@ -41,7 +41,8 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
         }
         None => None,
     };
-    let mut filter = RunFilter { status: args.status.clone(), started_before, ..RunFilter::default() };
+    let mut filter =
+        RunFilter { status: args.status.clone(), started_before, ..RunFilter::default() };
     if filter.status.is_empty() {
         filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
     }

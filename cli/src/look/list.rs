@@ -18,10 +18,7 @@ pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
 }
 
 /// The batches that are meant.
-pub(super) async fn parents(
-    access: &Access,
-    batch: Option<&str>,
-) -> Result<Vec<AgentPath>, Fatal> {
+pub(super) async fn parents(access: &Access, batch: Option<&str>) -> Result<Vec<AgentPath>, Fatal> {
     match batch {
         Some(batch) => Ok(vec![AgentPath::root("Batch", batch)?]),
         None => access.agents().await,

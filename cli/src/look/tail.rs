@@ -10,7 +10,7 @@ use ghostlight::{After, AgentPath};
 
 use super::find::find;
 use super::{Closed, Early, end};
-use crate::access::{Access, Followed, Folder};
+use crate::access::{Access, Folder, Followed};
 use crate::args::TailArgs;
 use crate::fatal::Fatal;
 use crate::lines::{LineChunk, Stream};
@@ -25,8 +25,7 @@ pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
 }
 
 async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
-    let mut printer =
-        Printer { json: args.run.place.json, after: args.after.map_or(After::START, After::number) };
+    let mut printer = Printer { json: args.run.place.json, number: args.after };
     let mut found: Option<(AgentPath, String)> = None;
     loop {
         let access = folder.access().await?;
@@ -55,18 +54,23 @@ async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
 /// Prints frames, and remembers where it is.
 pub(crate) struct Printer {
     json: bool,
-    after: After,
+    number: Option<u64>,
 }
 
 impl Printer {
     /// After which frame to go on.
     pub(crate) fn after(&self) -> After {
-        self.after
+        self.number.map_or(After::START, After::number)
+    }
+
+    /// The number of the last frame that was printed.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Prints a frame; returns the exit status after the run's hard end.
     pub(crate) fn frame(&mut self, frame: &Frame) -> Result<Option<ExitCode>, PrinterClosed> {
-        self.after = After::number(frame.sequence);
+        self.number = Some(frame.sequence);
         if self.json {
             let mut out = std::io::stdout().lock();
             self.write(writeln!(out, "{}", frame.to_json()))?;

@@ -1,10 +1,15 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentRef, Lookup, System};
+
+use ghostlight_server::ControlSocket;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::fatal::Fatal;
 
@@ -36,19 +41,53 @@ pub(super) fn has_owner(data: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(data.join("control.sock")).is_ok()
 }
 
-/// The control socket of an owned folder.
-pub(super) struct Control;
+/// The control socket of an owned folder, and HTTP on an address where that was asked for.
+pub(super) struct Control {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
 
 impl Control {
-    pub(super) async fn close(self) {}
+    /// Stops serving; what is being read is cut off after a moment.
+    pub(super) async fn close(mut self) {
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+    }
 }
 
 pub(super) async fn serve(
-    _system: &System,
-    _data: &Path,
-    _listen: Option<std::net::SocketAddr>,
+    system: &System,
+    data: &Path,
+    listen: Option<SocketAddr>,
 ) -> Result<Control, Fatal> {
-    Ok(Control)
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let socket = ControlSocket::bind(data).await?;
+    tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
+    if let Some(address) = listen {
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
+        eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
+        let router = ghostlight_server::router(system.clone());
+        tasks.spawn(async move {
+            let serving = axum::serve(listener, router);
+            tokio::select! {
+                () = until(stopped) => {}
+                served = serving => {
+                    if let Err(error) = served {
+                        tracing::error!(%error, "HTTP is not served any more");
+                    }
+                }
+            }
+        });
+    }
+    Ok(Control { stop, tasks })
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // A sender that is gone means the same.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 /// Removes launch folders whose runs have ended: a crash came between the end and the removal.
