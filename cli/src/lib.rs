@@ -20,4 +20,5 @@ pub mod lines;
 mod look;
 mod map;
 pub mod shim;
+mod sweep;
 mod sys;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ghostlight::{Limits, System, SystemBuilder, storage};
+use ghostlight::{Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -24,6 +24,7 @@ use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
+use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
@@ -64,7 +65,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
 
     let launches = Arc::new(Launches::default());
-    let folder = data.join("launches").join(batch_folder(&name));
+    let folder = launches_of(&data, &name);
     let durability = match args.no_sync {
         true => storage::Durability::ProcessCrash,
         false => storage::Durability::PowerLoss,
@@ -91,7 +92,17 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let control = owner::serve(&system, &data, args.listen).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
-    tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
+    let swept = agent.agent_ref().clone();
+    tokio::spawn(sweep(folder, move |run_id| {
+        let batch = swept.clone();
+        async move {
+            match batch.lookup(&run_id).await {
+                Ok(Lookup::Run(run)) => run.status.is_hard(),
+                Ok(Lookup::Cleared) => true,
+                Ok(Lookup::Unknown) | Err(_) => false,
+            }
+        }
+    }));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
     let watcher = Watcher {
@@ -278,10 +289,4 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     } else {
         Source::Stdin { nul: args.null }
     })
-}
-
-/// A batch's name may hold anything; its folder's does not.
-pub(crate) fn batch_folder(batch: &str) -> String {
-    use sha2::{Digest, Sha256};
-    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -12,7 +12,7 @@ use crate::args::CancelArgs;
 use crate::batch::TERM_GRACE;
 use crate::fatal::Fatal;
 use crate::launch::{self, Cancelled, LaunchDir};
-use crate::map::batch_folder;
+use crate::sweep::{launches, launches_of};
 
 /// Cancels a run: durably, and its command with it.
 pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
@@ -38,31 +38,17 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
 }
 
 async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String), Early> {
-    let (parent, run_id) = find(access, &args.run.run).await?;
+    let (parent, run_id) = find(access, &args.run).await?;
     access.cancel(&parent, &run_id, &args.reason).await?;
     Ok((parent, run_id))
 }
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
-    let folder = std::path::absolute(data)?.join("launches").join(batch_folder(&parent.name()));
-    let begins = format!("{run_id}.");
-    let found = tokio::task::spawn_blocking(move || -> std::io::Result<Vec<_>> {
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&begins)) {
-                found.push(entry.path());
-            }
+    let folder = launches_of(&std::path::absolute(data)?, &parent.name());
+    for (of, path) in launches(folder).await {
+        if of != run_id {
+            continue;
         }
-        Ok(found)
-    })
-    .await??;
-    for path in found {
         if let Cancelled::OutOfReach = launch::cancel(&LaunchDir::plan(&path)?, TERM_GRACE).await? {
             return Err(Fatal::new("the command runs in another pid namespace, out of reach"));
         }

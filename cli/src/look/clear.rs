@@ -10,6 +10,7 @@ use super::{Early, Out, end};
 use crate::access::{Access, Folder};
 use crate::args::ClearArgs;
 use crate::fatal::Fatal;
+use crate::sweep::{launches_of, sweep};
 
 /// Removes ended runs.
 pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
@@ -49,6 +50,16 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     let mut cleared = 0;
     for parent in parents(access, args.batch.as_deref()).await? {
         cleared += access.clear(&parent, &filter).await?;
+        let folder = launches_of(
+            &std::path::absolute(&args.place.data).map_err(Fatal::from)?,
+            &parent.name(),
+        );
+        sweep(folder, async |run_id| match access.inspect(&parent, &run_id).await {
+            Ok(Some(run)) => run.run.status.is_hard(),
+            Ok(None) => true,
+            Err(_) => false,
+        })
+        .await;
     }
     Ok(cleared)
 }

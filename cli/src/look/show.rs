@@ -19,7 +19,7 @@ pub(crate) async fn show(args: OneRun) -> Result<ExitCode, Fatal> {
 }
 
 async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {
-    let (parent, run_id) = find(access, &args.run).await?;
+    let (parent, run_id) = find(access, args).await?;
     let inspection = access
         .inspect(&parent, &run_id)
         .await?

@@ -31,7 +31,7 @@ async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
         let access = folder.access().await?;
         let (parent, run_id) = match &found {
             Some(found) => found.clone(),
-            None => match find(&access, &args.run.run).await {
+            None => match find(&access, &args.run).await {
                 Ok(run) => found.insert(run).clone(),
                 Err(fatal) => {
                     access.close().await?;

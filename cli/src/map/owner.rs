@@ -1,11 +1,11 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use ghostlight::System;
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentRef, Lookup, System};
 
 use ghostlight_server::ControlSocket;
 use tokio::sync::watch;
@@ -24,10 +24,11 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
         let folder = data.to_owned();
         match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
             Ok(lock) => return Ok(lock),
-            Err(error @ storage::Error::Locked { .. }) => {
+            Err(storage::Error::Locked { folder, pid }) => {
                 if has_owner(data) || waited.elapsed() >= READER_WAIT {
-                    let hint = "use another folder with --data, or wait for it";
-                    return Err(Fatal::new(format!("{error} ({hint})")));
+                    let folder = folder.display();
+                    let hint = "wait for it, or name another folder with --data";
+                    return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -88,30 +89,4 @@ pub(super) async fn serve(
 async fn until(mut stopped: watch::Receiver<bool>) {
     // A sender that is gone means the same.
     let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// Removes launch folders whose runs have ended: a crash came between the end and the removal.
-pub(super) async fn sweep_launches(batch: AgentRef, folder: PathBuf) {
-    let Ok(Ok(entries)) = tokio::task::spawn_blocking({
-        let folder = folder.clone();
-        move || -> std::io::Result<Vec<std::ffi::OsString>> {
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
-        }
-    })
-    .await
-    else {
-        return;
-    };
-    for name in entries {
-        let Some(run_id) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-        let ended = match batch.lookup(run_id.0).await {
-            Ok(Lookup::Run(run)) => run.status.is_hard(),
-            Ok(Lookup::Cleared) => true,
-            Ok(Lookup::Unknown) | Err(_) => false,
-        };
-        if ended {
-            let path = folder.join(&name);
-            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-        }
-    }
 }
