@@ -24,6 +24,10 @@ pub(crate) async fn cancel_live(
     parent: &AgentPath,
     reason: &str,
 ) -> Result<(), Error> {
+    if node.agents.is_known(parent) {
+        // What is being dispatched is found only once it is recorded.
+        node.ask(parent, AgentMsg::Settle).await?;
+    }
     let agent = AgentKey::from(parent);
     let mut ids = Vec::new();
     each(&node.committer, Key::live_of(agent), |key, value| {
