@@ -33,15 +33,38 @@ pub(crate) use start::start_existing;
 /// What a lane does.
 pub(crate) enum Operation {
     /// `held`: whether the run had a slot before.
-    Start { start: Box<StartRun>, reply: Reply<Started>, held: bool },
-    StartAtCap { start: Box<StartRun>, reply: Reply<Started>, cap: usize, number: Option<u64> },
+    Start {
+        start: Box<StartRun>,
+        reply: Reply<Started>,
+        held: bool,
+    },
+    StartAtCap {
+        start: Box<StartRun>,
+        reply: Reply<Started>,
+        cap: usize,
+        number: Option<u64>,
+    },
     Admit,
-    Enter { entering: Box<Entering>, cancelled: Cancelled },
-    Resume { woken: bool },
-    Inspect { reply: Reply<Option<Inspection>> },
-    Cancel { reason: String, reply: Reply<()> },
-    Tail { reply: Reply<Option<()>> },
-    Clear { reply: Reply<bool> },
+    Enter {
+        entering: Box<Entering>,
+        cancelled: Cancelled,
+    },
+    Resume {
+        woken: bool,
+    },
+    Inspect {
+        reply: Reply<Option<Inspection>>,
+    },
+    Cancel {
+        reason: String,
+        reply: Reply<()>,
+    },
+    Tail {
+        reply: Reply<Option<()>>,
+    },
+    Clear {
+        reply: Reply<bool>,
+    },
 }
 
 /// A recorded run on its way to its actor.
@@ -89,9 +112,7 @@ impl LaneEnd {
 
 pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operation) -> LaneEnd {
     match operation {
-        Operation::Start { start, reply, held } => {
-            start::start(args, &start, reply, held).await
-        }
+        Operation::Start { start, reply, held } => start::start(args, &start, reply, held).await,
         Operation::StartAtCap { start, reply, cap, number } => {
             start::start_at_cap(args, &start, reply, cap, number).await
         }

@@ -1,10 +1,18 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
+mod bench;
 mod support;
 
+mod blocking;
+mod cancel;
+mod cap;
 mod deliveries;
-mod suspension;
-mod types;
-
+mod dispatch;
+mod hooks;
+mod nesting;
+mod registry;
 mod steps;
+mod stopping;
+mod suspension;
 mod syncs;
+mod types;
