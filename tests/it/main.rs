@@ -10,6 +10,7 @@ mod deliveries;
 mod dispatch;
 mod hooks;
 mod nesting;
+mod races;
 mod registry;
 mod steps;
 mod stopping;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ghostlight::prelude::*;
-use ghostlight::storage::{Limit, MemoryStore, Store};
-use ghostlight::{Cursor, Error, RunFilter, SystemBuilder};
+use ghostlight::storage::{self, MemoryStore, Store};
+use ghostlight::{Cursor, Error, Limits, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, hold, say};
 use crate::support::{Adder, Assistant};
@@ -12,7 +12,10 @@ use crate::support::{Adder, Assistant};
 async fn started(store: &MemoryStore) -> (System, AgentHandle<Assistant>, Bench) {
     let worker = Worker::default();
     let bench = worker.bench.clone();
-    let builder = SystemBuilder::on_memory_store(store.clone()).seed(1).agent(Assistant);
+    // Short, for the tests that clear again and again what does not listen.
+    let limits = Limits { cancel_grace: Duration::from_millis(20), ..Limits::default() };
+    let builder =
+        SystemBuilder::on_memory_store(store.clone()).seed(1).limits(limits).agent(Assistant);
     let system = builder.child(worker).child(Adder).start().await.unwrap();
     let assistant = system.agent::<Assistant>("a").unwrap();
     (system, assistant, bench)
@@ -168,7 +171,8 @@ fn kinds(store: &MemoryStore) -> BTreeMap<u8, usize> {
     let mut kinds = BTreeMap::new();
     let mut after: Option<Vec<u8>> = None;
     loop {
-        let page = store.scan(b"", after.as_deref(), Limit { entries: 500, bytes: 1 << 20 });
+        let page =
+            store.scan(b"", after.as_deref(), storage::Limit { entries: 500, bytes: 1 << 20 });
         let page = page.unwrap();
         let Some(last) = page.last() else { return kinds };
         after = Some(last.key.clone());
@@ -182,7 +186,7 @@ const META: u8 = 0x01;
 const TOMBSTONE: u8 = 0x0b;
 
 /// Waits until a store has nothing left but its meta data and tombstones.
-async fn nothing_left(store: &MemoryStore) -> usize {
+pub(crate) async fn nothing_left(store: &MemoryStore) -> usize {
     let mut left = BTreeMap::new();
     for _ in 0..1000 {
         left = kinds(store);
