@@ -101,7 +101,7 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
-            state.request(&myself, run_id, RunRequest::Recover);
+            state.request(&myself, run_id, RunRequest::Recover(None));
         }
         state.after(&myself);
         let node = Arc::clone(&state.args.node);
@@ -169,7 +169,10 @@ impl AgentState {
         let args = self.args.clone();
         match request {
             RunRequest::Inspect(reply) => {
-                let task = async move { _ = reply.send(lanes::inspect(&args, &run_id).await) };
+                let task = async move {
+                    let found = lanes::inspect(&args.node.committer, &args.path, &run_id).await;
+                    let _ = reply.send(found);
+                };
                 self.args.node.spawn(self.args.operations.track_future(task));
             }
             RunRequest::Start(start, reply) => {
@@ -193,8 +196,13 @@ impl AgentState {
             }
             // Frame 0 is shown after the start hook.
             RunRequest::Tail(reply) => pending.push_back(RunRequest::Tail(reply)),
-            // It is on its way.
-            RunRequest::Wake | RunRequest::Recover | RunRequest::Admit => {}
+            // It is on its way already.
+            RunRequest::Recover(reply) => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(Ok(()));
+                }
+            }
+            RunRequest::Wake | RunRequest::Admit => {}
         }
     }
 
@@ -215,7 +223,11 @@ impl AgentState {
             }
             RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
             // A live run needs none of it.
-            RunRequest::Wake | RunRequest::Recover | RunRequest::Admit => return,
+            RunRequest::Recover(Some(reply)) => {
+                let _ = reply.send(Ok(()));
+                return;
+            }
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {
@@ -283,8 +295,8 @@ impl AgentState {
             RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
             RunRequest::Tail(reply) => Operation::Tail { reply },
             RunRequest::Clear(reply) => Operation::Clear { reply },
-            RunRequest::Wake => Operation::Resume { woken: true },
-            RunRequest::Recover => Operation::Resume { woken: false },
+            RunRequest::Wake => Operation::Resume { woken: true, reply: None },
+            RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
             RunRequest::Admit => {
                 self.slots.insert(RunKey::new(&self.args.path, &run_id));
                 Operation::Admit
@@ -409,7 +421,7 @@ impl AgentState {
                 self.slots.remove(&RunKey::new(&self.args.path, &run_id));
             }
             RunExit::Waiting => {}
-            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover),
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
         for request in pending {
             self.request(myself, run_id.clone(), request);

@@ -9,7 +9,7 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{AgentKey, Outcome, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
@@ -27,7 +27,7 @@ use crate::past::Past;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
-pub(crate) use clear::purge;
+pub(crate) use clear::{bury, children, purge};
 pub(crate) use start::start_existing;
 
 /// What a lane does.
@@ -51,6 +51,7 @@ pub(crate) enum Operation {
     },
     Resume {
         woken: bool,
+        reply: Option<Reply<()>>,
     },
     Inspect {
         reply: Reply<Option<Inspection>>,
@@ -126,14 +127,22 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Enter { entering, cancelled } => {
             start::enter(args, run_id, *entering, cancelled).await
         }
-        Operation::Resume { woken } => {
-            resume::resume(args, run_id, woken).await.unwrap_or_else(|error| {
-                tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
-                LaneEnd::UNCHANGED
-            })
+        Operation::Resume { woken, reply } => {
+            let (end, answer) = match resume::resume(args, run_id, woken).await {
+                Ok(end) => (end, Ok(())),
+                Err(error) => {
+                    tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
+                    args.node.hub.failed(RunKey::new(&args.path, run_id), &error);
+                    (LaneEnd::UNCHANGED, Err(error))
+                }
+            };
+            if let Some(reply) = reply {
+                let _ = reply.send(answer);
+            }
+            end
         }
         Operation::Inspect { reply } => {
-            let _ = reply.send(inspect(args, run_id).await);
+            let _ = reply.send(inspect(&args.node.committer, &args.path, run_id).await);
             LaneEnd::UNCHANGED
         }
         Operation::Cancel { reason, reply } => cancel::cancel(args, run_id, reason, reply).await,
@@ -181,9 +190,10 @@ impl Stored {
         Ok(Some(Self { record, record_revision, head, head_revision }))
     }
 
-    pub(crate) fn writer(&self, args: &AgentArgs, run: RunKey) -> LogWriter {
+    /// The log's next writer.
+    pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
         let head = Head { epoch: self.head.epoch + 1, ..self.head };
-        LogWriter::new(run, args.node.incarnation, head, self.head_revision)
+        LogWriter::new(run, incarnation, head, self.head_revision)
     }
 }
 
@@ -218,14 +228,18 @@ pub(crate) async fn outcome(
 }
 
 /// A run that is not in memory, as it stands.
-pub(crate) async fn inspect(args: &AgentArgs, run_id: &RunId) -> Result<Option<Inspection>, Error> {
-    let run = RunKey::new(&args.path, run_id);
-    let Some(stored) = Stored::read(args, run_id).await? else { return Ok(None) };
+pub(crate) async fn inspect(
+    committer: &Committer,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<Option<Inspection>, Error> {
+    let run = RunKey::new(parent, run_id);
+    let Some(stored) = Stored::read_key(committer, run).await? else { return Ok(None) };
     let position = match stored.record.queue_number {
-        Some(number) => Some(queue_position(args, number).await?),
+        Some(number) => Some(queue_position(committer, parent, number).await?),
         None => None,
     };
-    inspect_stored(&args.node.committer, run, stored, position).await.map(Some)
+    inspect_stored(committer, run, stored, position).await.map(Some)
 }
 
 pub(crate) async fn inspect_stored(
@@ -378,7 +392,7 @@ pub(crate) async fn each(
     }
 }
 
-fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
+pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
     RunId::new(run_id).map_err(|error| storage::Error::Corrupt {
         key: key.to_string(),
         why: format!("its run id: {error}"),
@@ -396,9 +410,13 @@ pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error>
     Ok(Some(valid_id(&key, &record.run_id)?))
 }
 
-async fn queue_position(args: &AgentArgs, number: u64) -> Result<usize, Error> {
+async fn queue_position(
+    committer: &Committer,
+    parent: &AgentPath,
+    number: u64,
+) -> Result<usize, Error> {
     let mut position = 0;
-    each(&args.node.committer, Key::queue_of(AgentKey::from(&args.path)), |key, _| {
+    each(committer, Key::queue_of(AgentKey::from(parent)), |key, _| {
         position += usize::from(key.queue_number().is_some_and(|other| other < number));
         Ok(())
     })

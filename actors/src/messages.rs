@@ -53,8 +53,9 @@ pub(crate) enum RunRequest {
     Clear(Reply<bool>),
     /// The run's timer is due.
     Wake,
-    /// The run is live in the store, and nobody executes it.
-    Recover,
+    /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
+    /// has to.
+    Recover(Option<Reply<()>>),
     /// A slot is free for the run.
     Admit,
 }

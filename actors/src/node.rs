@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
+use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
 use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::agents::Agents;
 use crate::clock::Clock;
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) purge: Notify,
     pub(crate) runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
+    /// Why the store accepts no writes any more.
+    failure: OnceLock<storage::Error>,
     /// No new work is taken.
     pub(crate) draining: AtomicBool,
     seed: Mutex<fastrand::Rng>,
@@ -90,6 +94,7 @@ impl Node {
             timers: Timers::default(),
             purge: Notify::new(),
             supervisors: OnceLock::new(),
+            failure: OnceLock::new(),
             draining: AtomicBool::new(false),
             seed: Mutex::new(fastrand::Rng::with_seed(seed)),
             tasks: TaskTracker::new(),
@@ -124,6 +129,27 @@ impl Node {
     pub(crate) async fn tasks_ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Waits until the store fails, and tells everybody who waits for anything.
+    pub(crate) async fn watch_store(self: Arc<Self>) {
+        let error = self.committer.failed().await;
+        if !matches!(error, storage::Error::Closed) {
+            tracing::error!(%error, "the store has failed: nothing goes on until the next start");
+            // The cell is empty: the store fails once.
+            let _ = self.failure.set(error);
+            self.hub.close();
+        }
+    }
+
+    /// Why the store accepts no writes any more, if it does not.
+    pub(crate) fn failure(&self) -> Option<&storage::Error> {
+        self.failure.get()
+    }
+
+    /// Why whoever waited is told nothing.
+    pub(crate) fn gone(&self) -> Error {
+        self.failure.get().map_or(Error::Stopped, |error| error.clone().into())
     }
 
     pub(crate) fn is_draining(&self) -> bool {

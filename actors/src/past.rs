@@ -81,7 +81,7 @@ impl Past {
         self.signals.note(&entry);
         let recorded = match entry {
             LogEntry::Chunk { origin, .. } => match origin {
-                Origin::Code => Recorded::Act(Act::Chunk),
+                Origin::Code => act(Act::Chunk),
                 Origin::Step(step) => Recorded::StepEvent(step),
                 Origin::Source { name, end } => {
                     self.sources.insert(name, end);
@@ -89,7 +89,7 @@ impl Past {
                 }
             },
             LogEntry::Milestone { origin, name, .. } => match origin {
-                Origin::Code | Origin::Source { .. } => Recorded::Act(Act::Milestone(name)),
+                Origin::Code | Origin::Source { .. } => act(Act::Milestone(name)),
                 Origin::Step(step) => Recorded::StepEvent(step),
             },
             LogEntry::Completed { call, result } => {
@@ -103,7 +103,7 @@ impl Past {
             LogEntry::Tried { step, tries } => Recorded::Tried(step, tries),
             LogEntry::State { key, value } => {
                 self.states.push_back((key.clone(), value.map(bytes)));
-                Recorded::Act(Act::State(key))
+                act(Act::State(key))
             }
             LogEntry::Started
             | LogEntry::Progress { .. }
@@ -115,6 +115,10 @@ impl Past {
         };
         self.log.push(recorded);
     }
+}
+
+fn act(act: Act) -> Recorded<CallResult> {
+    Recorded::Act(act, Ok(Vec::new()))
 }
 
 fn bytes(payload: Payload) -> Vec<u8> {

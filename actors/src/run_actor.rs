@@ -31,7 +31,7 @@ use crate::registry::ErasedChild;
 use crate::shared::Shared;
 use crate::{Error, RunContext};
 
-pub(crate) use self::commit::completion;
+pub(crate) use self::commit::done;
 
 pub(crate) struct RunActor;
 
@@ -235,16 +235,15 @@ impl RunActorState {
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {
-        if self.ending.is_decided() && !self.record.state.cancelling {
-            // The end is on its way to the disk: it came first.
-            let _ = reply.send(Ok(()));
-            return;
-        }
-        if matches!(self.ending, Ending::Leaving(_)) {
+        if self.ending.is_leaving() {
             // Dropped unanswered: the parent decides again once this actor is gone.
             return;
         }
         self.cancel_replies.push(reply);
+        if self.ending.is_decided() && !self.record.state.cancelling {
+            // The end is on its way to the disk: it came first, and is the answer once it is there.
+            return;
+        }
         if self.record.state.cancelling {
             if self.in_flight.is_none() {
                 self.answer_cancels();

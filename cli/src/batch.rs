@@ -343,8 +343,8 @@ impl Command {
         let stopped = dir.path().join(STOPPED).exists();
         if let Some(claim) = claim {
             tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
-            self.follow(cx, dir, number, true).await?;
         }
+        self.follow(cx, dir, number, true).await?;
         Ok(if stopped { LaunchEnd::Void } else { LaunchEnd::Vanished })
     }
 

@@ -7,6 +7,7 @@ mod signals;
 mod spool;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -101,23 +102,33 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         batch: address.to_string(),
         events: reporter.events(),
     };
+    // Whatever is alive now and turns out to have no input in the source counts, too.
+    let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();
-    let stop = run(&watcher, feed, jobs, &mut watching, &mut signals, &reporter).await;
+    let work = Work { feed, jobs, left_over };
+    let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
     let ending = Ending { system, control, launches, reporter, watching, signals };
     ending.finish(stop).await
 }
 
+/// What there is to do.
+struct Work {
+    feed: Feed,
+    jobs: usize,
+    /// Live runs that no input has claimed yet.
+    left_over: BTreeSet<String>,
+}
+
 /// Dispatches and watches every input, until all are done or something stops it.
 async fn run(
     watcher: &Watcher,
-    mut feed: Feed,
-    jobs: usize,
+    mut work: Work,
     watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
 ) -> Result<(), Stop> {
-    let ahead = Arc::new(Semaphore::new(jobs * AHEAD_PER_JOB));
+    let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
     loop {
         let permit = tokio::select! {
@@ -134,7 +145,7 @@ async fn run(
                 watched(ended)?;
                 continue;
             }
-            item = feed.next() => item,
+            item = work.feed.next() => item,
         };
         let job = match item {
             Some(Item::Input(input)) => Job::input(&mut ids, input),
@@ -151,12 +162,16 @@ async fn run(
             }
             None => break,
         };
-        let watch = watcher.begin(job).await?;
+        let watch = watcher.begin(job, &mut work.left_over).await?;
         watching.spawn(async move {
             let watched = watch.await;
             drop(permit);
             watched
         });
+    }
+    // Runs whose input has left the source go on, and count.
+    for run_id in work.left_over {
+        watching.spawn(watcher.clone().watch_left_over(run_id));
     }
     loop {
         tokio::select! {
@@ -165,9 +180,7 @@ async fn run(
             () = reporter.closed() => return Err(Stop::ClosedOutput),
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
-                // Runs whose input has left the source go on, and count.
-                None if watcher.watch_left_over(watching).await? == 0 => return Ok(()),
-                None => {}
+                None => return Ok(()),
             }
         }
     }
@@ -268,7 +281,7 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
 }
 
 /// A batch's name may hold anything; its folder's does not.
-fn batch_folder(batch: &str) -> String {
+pub(crate) fn batch_folder(batch: &str) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

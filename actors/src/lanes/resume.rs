@@ -27,7 +27,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     if let Some(number) = stored.record.queue_number.take() {
         changes.delete(&Key::queue(AgentKey::from(&args.path), number, run));
     }
-    let mut writer = stored.writer(args, run);
+    let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
@@ -76,6 +76,8 @@ pub(super) async fn resume(
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended | Phase::BackingOff if !due => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended | Phase::BackingOff => {
+            // Before anything is written: a run of an unknown type is left alone.
+            node.kinds.child(&stored.record.agent_type)?;
             stored.record.state = applied(&stored.record, Event::Woken)?;
         }
         // A timer of an earlier wait.
@@ -94,7 +96,7 @@ pub(super) async fn resume(
     if let Some(due_ms) = stored.record.wake_at_ms.take() {
         changes.delete(&Key::timer(due_ms, run));
     }
-    let mut writer = stored.writer(args, run);
+    let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
@@ -180,7 +182,7 @@ fn lose_attempt(
 async fn back_off(args: &AgentArgs, run: RunKey, stored: Stored) -> Result<LaneEnd, Error> {
     let mut changes = Changes::new();
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
-    stored.writer(args, run).put_head(&mut changes);
+    stored.writer(args.node.incarnation, run).put_head(&mut changes);
     let due_ms = stored.record.wake_at_ms.unwrap_or_default();
     let timer =
         TimerRecord { parent: stored.record.parent.clone(), run_id: stored.record.run_id.clone() };

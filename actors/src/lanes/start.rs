@@ -71,6 +71,7 @@ pub(super) async fn enter(
         ready = ready => Ok(ready),
     };
     show_start(args, &entering);
+    let run = entering.writer.run();
     let handed = match ready {
         Err((reason, reply)) => {
             return cancel_entering(args, run_id, entering, &reason, reply).await;
@@ -81,6 +82,7 @@ pub(super) async fn enter(
     handed.unwrap_or_else(|error| {
         // The run is recorded: the next life of the agent finds it.
         tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
+        args.node.hub.failed(run, &error);
         LaneEnd::slot(true)
     })
 }
@@ -102,7 +104,9 @@ async fn cancel_entering(
     reply: Reply<()>,
 ) -> LaneEnd {
     let Entering { record, record_revision, writer, .. } = entering;
-    match abort(args, record, record_revision, writer, reason).await {
+    let (head, head_revision) = (writer.head, writer.head_revision);
+    let stored = Stored { record, record_revision, head, head_revision };
+    match abort(args, stored, writer, reason).await {
         Ok(()) => {
             let _ = reply.send(Ok(()));
             LaneEnd::FREE

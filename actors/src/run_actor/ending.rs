@@ -54,6 +54,16 @@ impl Ending {
         matches!(self, Self::Decided(_) | Self::Committing(_) | Self::Ended)
     }
 
+    /// The run is about to leave memory, and has not ended.
+    pub(crate) fn is_leaving(&self) -> bool {
+        match self {
+            Self::Leaving(_)
+            | Self::Committing(RawEnd::Suspended { .. } | RawEnd::Interrupted(_)) => true,
+            Self::Working | Self::Decided(_) | Self::Committing(RawEnd::Hard(_)) => false,
+            Self::Ended | Self::Lost => false,
+        }
+    }
+
     /// Nothing is committed any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Committing(_) | Self::Ended | Self::Lost)
@@ -149,9 +159,10 @@ impl RunActorState {
     pub(crate) fn add_ending(&mut self, commit: &mut Commit) -> bool {
         match std::mem::replace(&mut self.ending, Ending::Working) {
             Ending::Decided(decided) => {
+                let parent = &self.shared.parent;
                 let outcome = add_end(
-                    &self.shared.node,
-                    &self.shared.parent,
+                    self.shared.node.owes_finish(parent),
+                    parent,
                     decided,
                     &mut self.record,
                     &mut self.writer,
