@@ -53,7 +53,7 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         };
         drop(input);
         let run_id = start.run_id.to_string();
-        let guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
+        let mut guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
         let wait = inside.map(Wait::new);
         Box::pin(async move {
             let dispatched = async {
@@ -64,13 +64,14 @@ impl<A: Agent, C: Child> RunCall<A, C> {
                 }
             };
             let outcome = match wait {
-                Some(wait) => unless_stopped(wait.recorded(dispatched).await).await?,
-                None => dispatched.await?,
+                Some(wait) => unless_stopped(wait.recorded(dispatched).await).await,
+                None => dispatched.await,
             };
-            if let Some(guard) = guard {
+            // A refused dispatch has no run; the one that has the id is somebody else's.
+            if let Some(guard) = &mut guard {
                 guard.disarm();
             }
-            read_output::<C>(&run_id, outcome)
+            read_output::<C>(&run_id, outcome?)
         })
     }
 }
@@ -122,7 +123,7 @@ impl CancelOnDrop {
         Self { agent: agent.clone(), run_id: run_id.clone(), armed: true }
     }
 
-    fn disarm(mut self) {
+    fn disarm(&mut self) {
         self.armed = false;
     }
 }

@@ -6,7 +6,7 @@ use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{LaneEnd, Stored, spawn, start};
+use super::{Entering, LaneEnd, Stored, permit, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
@@ -31,9 +31,13 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
-    let end =
-        start::enter(args, stored.record, stored.record_revision + 1, writer, Past::default());
-    Ok(LaneEnd { queued: -1, ..end.await })
+    let entering = Entering {
+        record: stored.record,
+        record_revision: stored.record_revision + 1,
+        writer,
+        past: Past::default(),
+    };
+    Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
 
 /// Adds what every new owner writes: the record, and the live row with our incarnation.
@@ -105,10 +109,13 @@ pub(super) async fn resume(
         attempt = stored.record.attempt,
         "run resumed"
     );
-    if stored.record.state.phase == Phase::Starting && decided.is_none() {
-        return Ok(start::enter(args, stored.record, revision, writer, past).await);
+    let starting = stored.record.state.phase == Phase::Starting && decided.is_none();
+    let entering = Entering { record: stored.record, record_revision: revision, writer, past };
+    if starting && !entering.record.state.cancelling {
+        return Ok(LaneEnd::enter(entering));
     }
-    spawn(args, run_id, stored.record, revision, writer, past, decided).await
+    let permit = permit(args).await?;
+    spawn(args, run_id, entering, decided, permit).await
 }
 
 fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunState, Error> {
