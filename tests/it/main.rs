@@ -5,6 +5,7 @@ mod support;
 mod crash_points;
 mod deliveries;
 mod faults;
+mod journal;
 mod panics;
 mod steps;
 mod suspension;
