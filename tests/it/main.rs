@@ -2,6 +2,7 @@
 
 mod support;
 
+mod attempts;
 mod crash_points;
 mod deliveries;
 mod faults;
