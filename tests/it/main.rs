@@ -3,6 +3,7 @@
 mod bench;
 mod support;
 
+mod attempts;
 mod blocking;
 mod cancel;
 mod cap;
@@ -11,6 +12,7 @@ mod deliveries;
 mod dispatch;
 mod faults;
 mod hooks;
+mod journal;
 mod nesting;
 mod panics;
 mod races;
