@@ -253,6 +253,18 @@ impl AgentRef {
         list::list(&self.node.committer, &self.path, filter, after, limit).await
     }
 
+    /// The ids of the runs that have begun, or wait for a slot, and have not ended. Costs as much as
+    /// there are of those, whatever else is retained.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        list::unfinished(&self.node.committer, &self.path).await
+    }
+
     /// Clears runs: cancels those that live, and removes everything that is stored of them but
     /// their ids, which are never used again. Returns how many.
     ///
@@ -313,15 +325,23 @@ impl AgentRef {
         let run = self.run_key(run_id);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);
-        let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
-            return Err(Error::UnknownRun(run_id.to_string()));
-        };
-        if let Some(outcome) = outcome(&self.node.committer, run, &stored.record).await?
-            && (outcome.status().is_hard() || self.node.live.get(run).is_none())
-        {
-            return Ok(outcome);
+        let mut asked = false;
+        loop {
+            let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
+                return Err(Error::UnknownRun(run_id.to_string()));
+            };
+            let outcome = outcome(&self.node.committer, run, &stored.record).await?;
+            let executed = self.node.live.get(run).is_some();
+            match outcome {
+                Some(outcome) if outcome.status().is_hard() => return Ok(outcome),
+                Some(outcome) if !executed && asked => return Ok(outcome),
+                _ if executed || asked => break,
+                // Nobody executes it: if it cannot be brought back, its end would never come.
+                _ => self.ask(run_id, |reply| RunRequest::Recover(Some(reply))).await?,
+            }
+            asked = true;
         }
-        end.await.map_err(|_| Error::Stopped)
+        end.await.unwrap_or_else(|_| Err(self.node.gone()))
     }
 
     /// Waits for a run's milestone.
@@ -336,7 +356,7 @@ impl AgentRef {
             loop {
                 let frame = match tail.next().await {
                     Some(frame) => frame?,
-                    None => return Err(Error::Stopped),
+                    None => return Err(self.node.gone()),
                 };
                 let ended = |status| Error::NoMilestone {
                     run_id: run_id.to_string(),
@@ -366,10 +386,11 @@ impl AgentRef {
         };
         match tokio::time::timeout(within, found).await {
             Ok(found) => found,
-            Err(_) => Err(Error::Timeout {
-                what: format!("milestone {name:?} of run {run_id:?}"),
-                after: within,
-            }),
+            Err(_) => Err(milestone_timeout(run_id, name, within)),
         }
     }
+}
+
+pub(crate) fn milestone_timeout(run_id: &RunId, name: &str, within: Duration) -> Error {
+    Error::Timeout { what: format!("milestone {name:?} of run {run_id:?}"), after: within }
 }

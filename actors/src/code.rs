@@ -18,12 +18,18 @@ pub(crate) struct Code {
     body: BoxFuture<Result<Returned, RunError>>,
     shared: Arc<Shared>,
     waker: Arc<CodeWaker>,
+    /// How often in a row the code was woken while it was being polled.
+    restless: u32,
 }
+
+/// Code that is woken so often in a row has a body that never rests; results of its other steps
+/// must not wait for that.
+const RESTLESS_MAX: u32 = 256;
 
 impl Code {
     pub(crate) fn new(body: BoxFuture<Result<Returned, RunError>>, shared: Arc<Shared>) -> Self {
         let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
-        Self { body, shared, waker }
+        Self { body, shared, waker, restless: 0 }
     }
 }
 
@@ -55,7 +61,7 @@ impl Future for Code {
             }
         }
         this.waker.woken.store(false, Ordering::Release);
-        this.shared.moving();
+        this.shared.polled();
         let waker = Waker::from(Arc::clone(&this.waker));
         let mut context = Context::from_waker(&waker);
         let polled = caught(|| this.body.as_mut().poll(&mut context));
@@ -63,7 +69,9 @@ impl Future for Code {
             Ok(Poll::Ready(result)) => Poll::Ready(CodeEnd::Returned(result)),
             Ok(Poll::Pending) => {
                 // Woken meanwhile: it has more to do, and does not stand still.
-                if !this.waker.woken.load(Ordering::Acquire) {
+                this.restless += 1;
+                if !this.waker.woken.load(Ordering::Acquire) || this.restless > RESTLESS_MAX {
+                    this.restless = 0;
                     this.shared.standstill();
                 }
                 Poll::Pending
@@ -71,6 +79,14 @@ impl Future for Code {
             Err(panic) => Poll::Ready(CodeEnd::Panicked(panic)),
         }
     }
+}
+
+/// A panic that was caught on another thread, with its message and location.
+struct Located(String);
+
+/// Lets a panic that [`caught`] has caught elsewhere go on here.
+pub(crate) fn resume(panic: String) -> ! {
+    std::panic::resume_unwind(Box::new(Located(panic)))
 }
 
 thread_local! {
@@ -99,6 +115,10 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(call));
     let location = PANICKED_AT.replace(outer);
     result.map_err(|panic| {
+        let panic = match panic.downcast::<Located>() {
+            Ok(located) => return located.0,
+            Err(panic) => panic,
+        };
         let message = panic_message(&*panic);
         // A panic's payload may panic itself when it is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));

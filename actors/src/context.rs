@@ -157,7 +157,7 @@ impl RunContext {
         let mut data = Some(data).filter(|data| data != b"null");
         let name = name.to_owned();
         let act = Act::Milestone(name.clone());
-        let number = self
+        let appended = self
             .append(act, None, move |origin| LogEntry::Milestone {
                 origin,
                 name: name.clone(),
@@ -167,7 +167,10 @@ impl RunContext {
                 data: data.take().map(Payload::Inline),
             })
             .await;
-        self.durable(number).await;
+        match appended {
+            Appended::Act(number) => self.shared.acted(number).await,
+            Appended::Entry(number) => self.durable(number).await,
+        }
         Ok(())
     }
 
@@ -192,6 +195,7 @@ impl RunContext {
 
     /// Sleeps for so long, durably: the due time is recorded, and a crash does not start the sleep
     /// anew. A run that waits for nothing but a sleep of more than 1 s leaves memory until then.
+    /// Inside a step it is part of the step's body: not recorded, and slept again with it.
     ///
     /// # Cancel safety
     /// A dropped sleep is over for good; it still counts as the nth sleep of the run.
@@ -262,13 +266,13 @@ impl RunContext {
         Ok(bytes)
     }
 
-    /// Queues an event once there is room, unless the log has it. Returns its number.
+    /// Queues an event once there is room, unless the log has it.
     async fn append(
         &self,
         act: Act,
         source: Option<Origin>,
         mut entry: impl FnMut(Origin) -> LogEntry,
-    ) -> u64 {
+    ) -> Appended {
         let shared = &self.shared;
         poll_fn(|cx| {
             let mut inner = shared.lock();
@@ -282,8 +286,11 @@ impl RunContext {
             }
             match &origin {
                 Origin::Code => match shared.act(&mut inner, &act) {
-                    Some(Acted::Recorded) => return Poll::Ready(0),
-                    Some(Acted::Append) => {}
+                    Some(Acted::Recorded(number)) => return Poll::Ready(Appended::Act(number)),
+                    Some(Acted::Append(number)) => {
+                        shared.push_act(&mut inner, &act, number, entry(origin));
+                        return Poll::Ready(Appended::Act(number));
+                    }
                     // A mismatch: the code ends here.
                     None => return Poll::Pending,
                 },
@@ -296,7 +303,7 @@ impl RunContext {
                 }
             }
             let entry = entry(origin);
-            Poll::Ready(shared.push(&mut inner, entry))
+            Poll::Ready(Appended::Entry(shared.push(&mut inner, entry)))
         })
         .await
     }
@@ -304,6 +311,14 @@ impl RunContext {
     async fn durable(&self, number: u64) {
         poll_fn(|cx| self.shared.poll_durable(number, cx)).await;
     }
+}
+
+/// What can be waited for after an event.
+enum Appended {
+    /// The act of this number; the log may have had it.
+    Act(u64),
+    /// The entry of this number, for [`Shared::poll_durable`].
+    Entry(u64),
 }
 
 /// Precedes the first event of a step that is tried again by the mark that supersedes the earlier

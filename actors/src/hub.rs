@@ -10,6 +10,7 @@ use ghostlight_protocol::RunKey;
 use ghostlight_protocol::frame::Frame;
 use tokio::sync::{broadcast, oneshot};
 
+use crate::Error;
 use crate::info::RawOutcome;
 
 /// What subscribers to a run's frames receive.
@@ -22,7 +23,7 @@ pub(crate) enum Published {
 #[derive(Default)]
 struct Channel {
     frames: Option<broadcast::Sender<Published>>,
-    waiters: Vec<oneshot::Sender<RawOutcome>>,
+    waiters: Vec<oneshot::Sender<Result<RawOutcome, Error>>>,
 }
 
 /// The subscribers of all runs, by run.
@@ -56,7 +57,7 @@ impl Hub {
     }
 
     /// Waits for the run's end. The receiver fails when the system stops.
-    pub(crate) fn outcome(&self, run: RunKey) -> oneshot::Receiver<RawOutcome> {
+    pub(crate) fn outcome(&self, run: RunKey) -> oneshot::Receiver<Result<RawOutcome, Error>> {
         let (sender, receiver) = oneshot::channel();
         let mut channels = self.lock();
         let waiters = &mut channels.entry(run).or_default().waiters;
@@ -91,17 +92,26 @@ impl Hub {
 
     /// Tells everybody who waits for the run how it ended.
     pub(crate) fn ended(&self, run: RunKey, outcome: &RawOutcome) {
+        self.tell(run, &Ok(outcome.clone()));
+    }
+
+    /// Tells everybody who waits for the run why its end will not come.
+    pub(crate) fn failed(&self, run: RunKey, error: &Error) {
+        self.tell(run, &Err(error.clone()));
+    }
+
+    fn tell(&self, run: RunKey, end: &Result<RawOutcome, Error>) {
         let waiters = match self.lock().get_mut(&run) {
             Some(channel) => std::mem::take(&mut channel.waiters),
             None => return,
         };
         for waiter in waiters {
-            let _ = waiter.send(outcome.clone());
+            let _ = waiter.send(end.clone());
         }
         self.is_tailed(run);
     }
 
-    /// Lets everybody go: the system stops.
+    /// Lets everybody go: the system stops, or its store has failed.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }

@@ -2,12 +2,12 @@
 
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey, Status};
 use ghostlight_storage as storage;
-use storage::records::{RegistryRecord, RunRecord};
+use storage::records::{LiveRecord, QueuedRecord, RegistryRecord, RunRecord};
 use storage::{Committer, Key, Limit, codec};
 
 use crate::Error;
 use crate::info::{RunInfo, run_info};
-use crate::lanes::{Stored, is_cleared};
+use crate::lanes::{Stored, each, is_cleared};
 
 /// What a registry has under an id.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,6 +155,26 @@ async fn read_record(committer: &Committer, run: RunKey) -> Result<Option<RunRec
         Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
         None => Ok(None),
     }
+}
+
+/// The ids of the runs of `parent` that have not ended: those that have begun, then the queue.
+pub(crate) async fn unfinished(
+    committer: &Committer,
+    parent: &AgentPath,
+) -> Result<Vec<String>, Error> {
+    let agent = AgentKey::from(parent);
+    let mut ids = Vec::new();
+    each(committer, Key::live_of(agent), |key, value| {
+        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
+        Ok(())
+    })
+    .await?;
+    each(committer, Key::queue_of(agent), |key, value| {
+        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
+        Ok(())
+    })
+    .await?;
+    Ok(ids)
 }
 
 /// The addresses of all agents that have runs, in the order of their addresses.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
+use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
 use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::agents::Agents;
 use crate::clock::Clock;
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) purge: Notify,
     pub(crate) runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
+    /// Why the store accepts no writes any more.
+    failure: OnceLock<storage::Error>,
     /// No new work is taken.
     pub(crate) draining: AtomicBool,
     seed: Mutex<fastrand::Rng>,
@@ -90,6 +94,7 @@ impl Node {
             timers: Timers::default(),
             purge: Notify::new(),
             supervisors: OnceLock::new(),
+            failure: OnceLock::new(),
             draining: AtomicBool::new(false),
             seed: Mutex::new(fastrand::Rng::with_seed(seed)),
             tasks: TaskTracker::new(),
@@ -124,6 +129,27 @@ impl Node {
     pub(crate) async fn tasks_ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Waits until the store fails, and tells everybody who waits for anything.
+    pub(crate) async fn watch_store(self: Arc<Self>) {
+        let error = self.committer.failed().await;
+        if !matches!(error, storage::Error::Closed) {
+            tracing::error!(%error, "the store has failed: nothing goes on until the next start");
+            // The cell is empty: the store fails once.
+            let _ = self.failure.set(error);
+            self.hub.close();
+        }
+    }
+
+    /// Why the store accepts no writes any more, if it does not.
+    pub(crate) fn failure(&self) -> Option<&storage::Error> {
+        self.failure.get()
+    }
+
+    /// Why whoever waited is told nothing.
+    pub(crate) fn gone(&self) -> Error {
+        self.failure.get().map_or(Error::Stopped, |error| error.clone().into())
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -193,17 +219,47 @@ impl Node {
 /// The runs whose actors are alive. The store is the authority; this is for finding them.
 #[derive(Default)]
 pub(crate) struct LiveRuns {
-    actors: Mutex<HashMap<RunKey, ActorRef<RunMsg>>>,
+    runs: Mutex<HashMap<RunKey, LiveRun>>,
     removed: Notify,
 }
 
+struct LiveRun {
+    actor: ActorRef<RunMsg>,
+    parent: AgentPath,
+    run_id: RunId,
+    /// Its end is durable, but its code has not returned.
+    stopping: bool,
+}
+
 impl LiveRuns {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, ActorRef<RunMsg>>> {
-        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, LiveRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, run: RunKey, actor: ActorRef<RunMsg>) {
-        self.lock().insert(run, actor);
+    pub(crate) fn insert(&self, parent: &AgentPath, run_id: &RunId, actor: ActorRef<RunMsg>) {
+        let run = RunKey::new(parent, run_id);
+        let (parent, run_id) = (parent.clone(), run_id.clone());
+        self.lock().insert(run, LiveRun { actor, parent, run_id, stopping: false });
+    }
+
+    /// The run has ended, but its code has not returned.
+    pub(crate) fn stopping(&self, run: RunKey) {
+        if let Some(live) = self.lock().get_mut(&run) {
+            live.stopping = true;
+        }
+    }
+
+    pub(crate) fn is_stopping(&self, run: RunKey) -> bool {
+        self.lock().get(&run).is_some_and(|live| live.stopping)
+    }
+
+    /// The runs of an agent, in the order of their ids.
+    pub(crate) fn of(&self, parent: &AgentPath) -> Vec<RunId> {
+        let of_parent = |live: &&LiveRun| live.parent == *parent;
+        let mut ids: Vec<_> =
+            self.lock().values().filter(of_parent).map(|live| live.run_id.clone()).collect();
+        ids.sort();
+        ids
     }
 
     pub(crate) fn remove(&self, run: RunKey) {
@@ -223,7 +279,7 @@ impl LiveRuns {
     }
 
     pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {
-        self.lock().get(&run).cloned()
+        self.lock().get(&run).map(|live| live.actor.clone())
     }
 
     pub(crate) fn len(&self) -> usize {

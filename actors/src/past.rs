@@ -45,7 +45,7 @@ impl Signals {
 }
 
 /// What a re-entry of the code starts with.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) log: Vec<Recorded<CallResult>>,
     /// Where the last chunk of each outside stream ends.
@@ -53,6 +53,10 @@ pub(crate) struct Past {
     /// The run's writes of its state, in order.
     pub(crate) states: VecDeque<(String, Option<Vec<u8>>)>,
     pub(crate) signals: Signals,
+    /// The position after the last record that brought the run on. Reports of progress, and the
+    /// events of steps that have not ended, do not: a step that takes the process down with it
+    /// says the same in every attempt.
+    pub(crate) progress_end: u64,
 }
 
 impl Past {
@@ -67,6 +71,9 @@ impl Past {
             for entry in page {
                 let key = Key::from_bytes(entry.key);
                 let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
+                if record.entries.iter().any(brings_on) {
+                    past.progress_end = key.log_position().unwrap_or(0) + 1;
+                }
                 for mut entry in record.entries {
                     if !matches!(entry, LogEntry::Chunk { .. }) {
                         frames::load(&mut entry, committer, run).await?;
@@ -81,7 +88,7 @@ impl Past {
         self.signals.note(&entry);
         let recorded = match entry {
             LogEntry::Chunk { origin, .. } => match origin {
-                Origin::Code => Recorded::Act(Act::Chunk),
+                Origin::Code => act(Act::Chunk),
                 Origin::Step(step) => Recorded::StepEvent(step),
                 Origin::Source { name, end } => {
                     self.sources.insert(name, end);
@@ -89,7 +96,7 @@ impl Past {
                 }
             },
             LogEntry::Milestone { origin, name, .. } => match origin {
-                Origin::Code | Origin::Source { .. } => Recorded::Act(Act::Milestone(name)),
+                Origin::Code | Origin::Source { .. } => act(Act::Milestone(name)),
                 Origin::Step(step) => Recorded::StepEvent(step),
             },
             LogEntry::Completed { call, result } => {
@@ -103,7 +110,7 @@ impl Past {
             LogEntry::Tried { step, tries } => Recorded::Tried(step, tries),
             LogEntry::State { key, value } => {
                 self.states.push_back((key.clone(), value.map(bytes)));
-                Recorded::Act(Act::State(key))
+                act(Act::State(key))
             }
             LogEntry::Started
             | LogEntry::Progress { .. }
@@ -115,6 +122,30 @@ impl Past {
         };
         self.log.push(recorded);
     }
+}
+
+fn brings_on(entry: &LogEntry) -> bool {
+    match entry {
+        LogEntry::Chunk { origin, .. } | LogEntry::Milestone { origin, .. } => {
+            matches!(origin, Origin::Code | Origin::Source { .. })
+        }
+        LogEntry::Completed { .. }
+        | LogEntry::StepFailed { .. }
+        | LogEntry::SleepSet { .. }
+        | LogEntry::Tried { .. }
+        | LogEntry::State { .. } => true,
+        LogEntry::Started
+        | LogEntry::Progress { .. }
+        | LogEntry::Mark { .. }
+        | LogEntry::Finished { .. }
+        | LogEntry::Failed { .. }
+        | LogEntry::Aborted { .. }
+        | LogEntry::Interrupted { .. } => false,
+    }
+}
+
+fn act(act: Act) -> Recorded<CallResult> {
+    Recorded::Act(act, Ok(Vec::new()))
 }
 
 fn bytes(payload: Payload) -> Vec<u8> {

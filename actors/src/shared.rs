@@ -4,13 +4,14 @@
 //! say here; the actor drains the queue into one commit at a time, and reports back what is durable.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
 use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
 use ghostlight_storage::payload::Payload;
-use ghostlight_storage::records::LogEntry;
+use ghostlight_storage::records::{LogEntry, StoredCall};
 use ractor::ActorRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,13 @@ use crate::past::Past;
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
 
+/// What became durable, as far as the code waits for it; in the order of the log.
+pub(crate) enum Done {
+    Call(Call, CallResult),
+    /// The next of the acts that are awaited.
+    Act,
+}
+
 /// The part under the lock.
 pub(crate) struct Inner {
     pub(crate) journal: Journal<CallResult>,
@@ -34,8 +42,12 @@ pub(crate) struct Inner {
     durable_wakers: BTreeMap<u64, Vec<Waker>>,
     room_wakers: Vec<Waker>,
     call_wakers: BTreeMap<Call, Waker>,
+    /// The acts that are queued or on their way to the disk, and that the code waits for.
+    pending_acts: VecDeque<Call>,
     /// The step whose body is being polled.
     pub(crate) current_step: Option<String>,
+    /// How many dispatches the current try of each step has made.
+    pub(crate) step_dispatches: BTreeMap<String, u64>,
     /// How many waits for other runs are open.
     pub(crate) waits: usize,
     /// When the sleeps that the code waits for are due, by number.
@@ -51,8 +63,6 @@ pub(crate) struct Inner {
     told: bool,
     /// Counts everything that the code does; an unchanged number means that it did nothing.
     activity: u64,
-    /// The code was polled to a standstill, and nothing has polled it since.
-    standing: bool,
     /// The run leaves memory: nothing that the code asks for happens any more.
     frozen: bool,
 }
@@ -91,7 +101,9 @@ impl Shared {
             durable_wakers: BTreeMap::new(),
             room_wakers: Vec::new(),
             call_wakers: BTreeMap::new(),
+            pending_acts: VecDeque::new(),
             current_step: None,
+            step_dispatches: BTreeMap::new(),
             waits: 0,
             sleeps: BTreeMap::new(),
             progress: None,
@@ -101,7 +113,6 @@ impl Shared {
             sources: past.sources,
             told: false,
             activity: 0,
-            standing: false,
             frozen: false,
         };
         Self {
@@ -200,13 +211,33 @@ impl Shared {
         inner.journal.open(call)
     }
 
+    /// Queues an act that the code has done outside steps, and is new.
+    pub(crate) fn push_act(&self, inner: &mut Inner, act: &Act, number: u64, entry: LogEntry) {
+        let queued = self.push(inner, entry);
+        if act.is_awaited() && queued != u64::MAX {
+            inner.pending_acts.push_back(Call::Act(number));
+        }
+    }
+
+    /// Waits until an act is durable, and its turn in the log's order has come.
+    pub(crate) async fn acted(&self, number: u64) {
+        let call = Call::Act(number);
+        let _open = Open { shared: self, call: &call };
+        poll_fn(|cx| match self.poll_call(&call, cx) {
+            Told::Ready(_) => Poll::Ready(()),
+            // There is nothing to execute: it is on its way to the disk.
+            Told::Execute | Told::Pending => Poll::Pending,
+        })
+        .await;
+    }
+
     /// Asks the journal about a call, and registers the waker where it has to wait.
     pub(crate) fn poll_call(&self, call: &Call, cx: &Context<'_>) -> Told<CallResult> {
         let mut inner = self.lock();
         if inner.frozen {
             return Told::Pending;
         }
-        let (told, wake) = inner.journal.poll(call);
+        let told = inner.journal.poll(call);
         match &told {
             Told::Ready(_) => {
                 inner.activity += 1;
@@ -218,9 +249,6 @@ impl Shared {
         if !matches!(told, Told::Ready(_)) {
             inner.call_wakers.insert(call.clone(), cx.waker().clone());
         }
-        let wakers = inner.take_wakers(wake);
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
         told
     }
 
@@ -232,10 +260,7 @@ impl Shared {
         if let Call::Sleep(ordinal) = call {
             inner.sleeps.remove(ordinal);
         }
-        let wake = inner.journal.close(call);
-        let wakers = inner.take_wakers(wake);
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
+        inner.journal.close(call);
     }
 
     /// Records the completion of a call. Its future is woken once that is durable.
@@ -251,45 +276,54 @@ impl Shared {
                 kind: failure.kind,
                 permanent: failure.permanent,
             },
-            (call, result) => LogEntry::Completed {
-                call: call.clone().into(),
+            (call, result) => {
+                // Acts are entries themselves.
+                let Some(call) = StoredCall::new(call.clone()) else { return };
                 // Only steps fail: a wait completes with an outcome, whatever that is.
-                result: Payload::Inline(result.unwrap_or_default()),
-            },
+                LogEntry::Completed { call, result: Payload::Inline(result.unwrap_or_default()) }
+            }
         };
         self.push(&mut inner, entry);
+    }
+
+    /// Called when the code is about to be polled.
+    pub(crate) fn polled(&self) {
+        self.lock().journal.polled();
     }
 
     /// Called when the code was polled to a standstill.
     pub(crate) fn standstill(&self) {
         let mut inner = self.lock();
-        if inner.frozen {
-            return;
+        let wakers = self.release(&mut inner);
+        let activity = inner.dormant();
+        // Waking may drop what belongs to the code, and that may ask for the lock.
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        if let Some(activity) = activity {
+            self.tell(RunMsg::Dormant(activity));
         }
-        match inner.journal.standstill() {
-            Ok(Wake::Nobody) => {}
-            Ok(wake) => {
-                let wakers = inner.take_wakers(wake);
-                drop(inner);
-                wakers.into_iter().for_each(Waker::wake);
-                return;
+    }
+
+    /// Releases what is next to code that stands still, until somebody is there to take it.
+    fn release(&self, inner: &mut Inner) -> Vec<Waker> {
+        while !inner.frozen {
+            match inner.journal.standstill() {
+                Ok(Wake::Nobody) => break,
+                Ok(wake) => {
+                    let wakers = inner.take_wakers(wake);
+                    if !wakers.is_empty() {
+                        return wakers;
+                    }
+                }
+                Err(mismatch) => self.mismatch(inner, mismatch),
             }
-            Err(mismatch) => return self.mismatch(&mut inner, mismatch),
         }
-        inner.standing = true;
-        self.tell_dormant(&inner);
+        Vec::new()
     }
 
-    /// The code is about to be polled.
-    pub(crate) fn moving(&self) {
-        self.lock().standing = false;
-    }
-
-    /// Tells the actor that the code stands still and waits for nothing but time, if it does.
-    fn tell_dormant(&self, inner: &Inner) {
-        if inner.is_dormant() {
-            self.tell(RunMsg::Dormant(inner.activity));
-        }
+    /// See [`Inner::dormant`].
+    pub(crate) fn dormant(&self) -> Option<u64> {
+        self.lock().dormant()
     }
 
     /// Judges that the code has returned.
@@ -307,6 +341,11 @@ impl Shared {
         let due = inner.sleeps.values().min().copied()?;
         inner.frozen = true;
         Some(due)
+    }
+
+    /// Lets nothing that the code asks for happen any more.
+    pub(crate) fn stop(&self) {
+        self.lock().frozen = true;
     }
 
     /// When the first sleep of a dormant run is due.
@@ -336,8 +375,8 @@ impl Shared {
         self.lock().queue.is_empty()
     }
 
-    /// The actor reports that everything up to `number` is durable, with what completed by it.
-    pub(crate) fn durable(&self, number: u64, bytes: usize, completed: Vec<(Call, CallResult)>) {
+    /// The actor reports that everything up to `number` is durable, and what that completes.
+    pub(crate) fn durable(&self, number: u64, bytes: usize, done: Vec<Done>) {
         let mut inner = self.lock();
         inner.durable = inner.durable.max(number);
         inner.queued_bytes = inner.queued_bytes.saturating_sub(bytes);
@@ -345,17 +384,30 @@ impl Shared {
         let waiting = inner.durable_wakers.split_off(&(number + 1));
         let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
         wakers.extend(woken.into_values().flatten());
-        for (call, result) in completed {
-            let wake = inner.journal.complete(call, result);
-            wakers.extend(inner.take_wakers(wake));
-        }
-        if wakers.is_empty() {
-            // What the code waited for at its last standstill may only now have become durable,
-            // and nothing will poll it to another one.
-            self.tell_dormant(&inner);
+        for done in done {
+            let completed = match done {
+                Done::Call(call, result) => Some((call, result)),
+                Done::Act => inner.pending_acts.pop_front().map(|call| (call, Ok(Vec::new()))),
+            };
+            if let Some((call, result)) = completed {
+                let wake = inner.journal.complete(call, result);
+                wakers.extend(inner.take_wakers(wake));
+            }
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Tells the journal when the future of a call is dropped.
+struct Open<'a> {
+    shared: &'a Shared,
+    call: &'a Call,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.shared.close(self.call);
     }
 }
 
@@ -375,9 +427,13 @@ impl Inner {
         };
     }
 
-    /// Whether the code stands still, waiting for sleeps and for nothing else of its own.
+    /// What the code has done so far, if it waits for sleeps, and for nothing else of its own.
+    fn dormant(&self) -> Option<u64> {
+        (!self.frozen && self.is_dormant()).then_some(self.activity)
+    }
+
     fn is_dormant(&self) -> bool {
-        self.standing
+        self.journal.is_standing()
             && !self.sleeps.is_empty()
             && self.queue.is_empty()
             && self.queued == self.durable

@@ -1,6 +1,5 @@
 //! The durable key-values of a run.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 
 use ghostlight_protocol::journal::{Act, Acted};
@@ -73,23 +72,25 @@ impl<'a> State<'a> {
                 );
                 return Err(RunError::new(text).kind("state-in-step").permanent());
             }
-            match self.shared.act(&mut inner, &Act::State(key.to_owned())) {
-                Some(Acted::Recorded) => {
+            let act = Act::State(key.to_owned());
+            match self.shared.act(&mut inner, &act) {
+                Some(Acted::Recorded(number)) => {
                     let recorded = inner.past_states.pop_front().and_then(|(_, value)| value);
                     inner.write_state(key, recorded);
-                    0
+                    number
                 }
-                Some(Acted::Append) => {
+                Some(Acted::Append(number)) => {
                     inner.write_state(key, value.clone());
                     let entry =
                         LogEntry::State { key: key.to_owned(), value: value.map(Payload::Inline) };
-                    self.shared.push(&mut inner, entry)
+                    self.shared.push_act(&mut inner, &act, number, entry);
+                    number
                 }
                 // A mismatch: the code ends here.
                 None => u64::MAX,
             }
         };
-        poll_fn(|cx| self.shared.poll_durable(number, cx)).await;
+        self.shared.acted(number).await;
         Ok(())
     }
 }

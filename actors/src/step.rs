@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::RunError;
+use crate::code::{caught, resume};
 use crate::shared::Shared;
 
 /// The key of a step: a text, or a text and a number or another text.
@@ -146,14 +147,12 @@ impl<'a, T: Recorded> Step<'a, T> {
         let mut body = Some(body);
         let make = move || {
             let body = body.take()?;
-            let task = shared.blocking.spawn_blocking(body);
+            let task = shared.blocking.spawn_blocking(|| caught(body));
             Some(Box::pin(async move {
                 match task.await {
-                    Ok(result) => result,
-                    Err(error) => match error.try_into_panic() {
-                        Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(error) => Err(RunError::from(error)),
-                    },
+                    Ok(Ok(result)) => result,
+                    Ok(Err(panic)) => resume(panic),
+                    Err(error) => Err(RunError::from(error)),
                 }
             }) as Body<'a, T>)
         };
@@ -170,6 +169,7 @@ impl<'a, T: Recorded> Step<'a, T> {
                 return Err(RunError::new(text).kind("nested-step").permanent());
             }
             inner.current_step = Some(self.key.clone());
+            inner.step_dispatches.remove(&self.key);
         }
         self.shared.node.executed(&self.shared.run_id, &self.key);
         let body = (self.make)();

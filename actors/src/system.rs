@@ -38,6 +38,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Handles keep the node alive, but not the store open.
+        self.node.committer.fence();
         self.node.stop_now();
     }
 }
@@ -102,6 +104,12 @@ impl System {
     /// How many runs are being executed in this process.
     pub fn live_runs(&self) -> usize {
         self.inner.node.live.len()
+    }
+
+    /// Why the store accepts no writes any more; `None` while it does. After a failure nothing goes
+    /// on, and everybody who waits is told so: start the system again on the same data.
+    pub fn failure(&self) -> Option<storage::Error> {
+        self.inner.node.failure().cloned()
     }
 
     /// What the store has done since the system started.

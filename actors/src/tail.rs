@@ -157,7 +157,7 @@ impl Source {
                 }
                 Err(RecvError::Closed) => {
                     self.over = true;
-                    return Some(Err(Error::Stopped));
+                    return Some(Err(self.node.gone()));
                 }
             }
         }

@@ -75,6 +75,7 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
     let mut code = pin!(child.run(&cx, input));
     poll_fn(|context| {
         loop {
+            shared.polled();
             if let Poll::Ready(result) = code.as_mut().poll(context) {
                 return Poll::Ready(result);
             }
@@ -84,8 +85,9 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
                 return Poll::Pending;
             }
             let bytes = entries.iter().map(LogEntry::bytes).sum();
-            let completed = entries.into_iter().filter_map(crate::run_actor::completion).collect();
-            shared.durable(number, bytes, completed);
+            shared.standstill();
+            let told = entries.into_iter().filter_map(crate::run_actor::done).collect();
+            shared.durable(number, bytes, told);
         }
     })
     .await

@@ -6,9 +6,14 @@
 //! told of every completion once that is durable.
 //!
 //! Completions are *released* to the code one at a time in log order, in life and on re-entry
-//! alike: the next one when the one before was taken, when its future was dropped, or when the
-//! code was polled to a standstill without taking it. That last case is code that holds a future
-//! without polling it; it is a function of the order of releases alone, so it repeats.
+//! alike, and each only when the code stands still: polled, and waiting in every branch. What the
+//! code does between two standstills is then a function of the releases before, so it repeats.
+//! Released any earlier, a result that is recorded would be ready at the first poll, where in life
+//! it never is: a `select!` would return before its other branches were polled at all, and what
+//! they would have asked for first would move to another place.
+//!
+//! The next completion follows at the next standstill whether the one before was taken or not:
+//! code may hold a future without polling it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +26,8 @@ pub enum Call {
     Sleep(u64),
     /// The nth wait of the entry for another run: its outcome, or one of its milestones.
     Wait(u64),
+    /// The nth act of the entry, which waits until it is durable. The act itself is its record.
+    Act(u64),
 }
 
 impl std::fmt::Display for Call {
@@ -29,6 +36,7 @@ impl std::fmt::Display for Call {
             Self::Step(key) => write!(f, "step {key:?}"),
             Self::Sleep(n) => write!(f, "sleep number {n}"),
             Self::Wait(n) => write!(f, "wait number {n} for another run"),
+            Self::Act(n) => write!(f, "event number {n}"),
         }
     }
 }
@@ -44,6 +52,17 @@ pub enum Act {
     State(String),
 }
 
+impl Act {
+    /// Whether the code waits until the act is durable. When it goes on is then a matter of the
+    /// log's order, like any completion.
+    pub fn is_awaited(&self) -> bool {
+        match self {
+            Self::Chunk => false,
+            Self::Milestone(_) | Self::State(_) => true,
+        }
+    }
+}
+
 impl std::fmt::Display for Act {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -57,8 +76,8 @@ impl std::fmt::Display for Act {
 /// One entry of the log, as far as it matters to a re-entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded<R> {
-    /// The code did this outside steps.
-    Act(Act),
+    /// The code did this outside steps; the result is what it is told once that is durable.
+    Act(Act, R),
     /// This call completed with this result.
     Completed(Call, R),
     /// The nth sleep is due at this wall-clock time.
@@ -104,13 +123,14 @@ pub enum Told<R> {
     Pending,
 }
 
-/// What an act outside steps is told.
+/// What an act outside steps is told, with its number in the entry. An act that is awaited has
+/// [`Call::Act`] of that number opened, which completes once the act is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acted {
     /// The log has it: append nothing.
-    Recorded,
+    Recorded(u64),
     /// It is new: append it.
-    Append,
+    Append(u64),
 }
 
 /// Which calls have reason to ask again.
@@ -153,6 +173,8 @@ pub struct Journal<R> {
     released: usize,
     /// Every recorded completion has had its turn: what is not in the log may be executed.
     caught_up: bool,
+    /// The code stands still, and nothing was released to it since.
+    standing: bool,
     calls: BTreeMap<Call, Standing>,
     sleeps: BTreeMap<u64, u64>,
     tries: BTreeMap<String, u32>,
@@ -172,6 +194,7 @@ impl<R> Journal<R> {
             completions: VecDeque::new(),
             released: 0,
             caught_up: false,
+            standing: false,
             calls: BTreeMap::new(),
             sleeps: BTreeMap::new(),
             tries: BTreeMap::new(),
@@ -180,14 +203,24 @@ impl<R> Journal<R> {
             next_wait: 0,
             next_dispatch: 0,
         };
-        for (entry, recorded) in log.into_iter().enumerate() {
+        for (entry, recorded) in (0u64..).zip(log) {
             match recorded {
-                Recorded::Act(act) => journal.acts.push(act),
+                Recorded::Act(act, result) => {
+                    if act.is_awaited() {
+                        let call = Call::Act(journal.acts.len() as u64);
+                        journal.completions.push_back(Completion {
+                            call,
+                            result,
+                            recorded: Some(entry),
+                        });
+                    }
+                    journal.acts.push(act);
+                }
                 Recorded::Completed(call, result) => {
                     if let Call::Step(key) = &call {
                         journal.torn.remove(key);
                     }
-                    let recorded = Some(entry as u64);
+                    let recorded = Some(entry);
                     journal.completions.push_back(Completion { call, result, recorded });
                 }
                 Recorded::SleepSet(ordinal, due_ms) => {
@@ -199,7 +232,6 @@ impl<R> Journal<R> {
                 Recorded::StepEvent(step) => *journal.torn.entry(step).or_default() += 1,
             }
         }
-        journal.released = journal.completions.len().min(1);
         journal.caught_up = journal.completions.is_empty();
         journal
     }
@@ -218,34 +250,34 @@ impl<R> Journal<R> {
     }
 
     /// Answers a call that was opened. [`Told::Ready`] spends it.
-    pub fn poll(&mut self, call: &Call) -> (Told<R>, Wake) {
+    pub fn poll(&mut self, call: &Call) -> Told<R> {
         let place = self.completions.iter().take(self.released).position(|c| c.call == *call);
         if let Some(completion) = place.and_then(|place| self.completions.remove(place)) {
             self.released -= 1;
             self.calls.insert(call.clone(), Standing::Spent);
-            return (Told::Ready(completion.result), self.release());
+            return Told::Ready(completion.result);
         }
         match self.calls.get_mut(call) {
             Some(standing @ Standing::Open)
                 if self.caught_up && !self.completions.iter().any(|c| c.call == *call) =>
             {
                 *standing = Standing::Executing;
-                (Told::Execute, Wake::Nobody)
+                Told::Execute
             }
-            _ => (Told::Pending, Wake::Nobody),
+            _ => Told::Pending,
         }
     }
 
     /// Records that the future of a call was dropped: whatever it completes with is for nobody.
-    pub fn close(&mut self, call: &Call) -> Wake {
+    pub fn close(&mut self, call: &Call) {
         self.calls.insert(call.clone(), Standing::Spent);
-        self.release()
     }
 
-    /// Adds the completion of an executed call, once it is durable.
+    /// Adds the completion of an executed call, once it is durable. It is released at once if the
+    /// code stands still, and at its next standstill otherwise.
     pub fn complete(&mut self, call: Call, result: R) -> Wake {
         self.completions.push_back(Completion { call, result, recorded: None });
-        self.release()
+        if self.standing { self.release() } else { Wake::Nobody }
     }
 
     /// Judges an act outside steps, the next in the order of the code.
@@ -253,34 +285,44 @@ impl<R> Journal<R> {
     /// # Errors
     /// [`Mismatch`] when the log has another act in that place.
     pub fn act(&mut self, act: &Act) -> Result<Acted, Mismatch> {
-        let Some(recorded) = self.acts.get(self.acts_done) else { return Ok(Acted::Append) };
-        if recorded != act {
-            return Err(Mismatch {
-                entry: self.acts_done as u64,
-                log: recorded.to_string(),
-                code: act.to_string(),
-            });
-        }
+        let number = self.acts_done as u64;
+        let acted = match self.acts.get(self.acts_done) {
+            None => Acted::Append(number),
+            Some(recorded) if recorded == act => Acted::Recorded(number),
+            Some(recorded) => {
+                return Err(Mismatch {
+                    entry: number,
+                    log: recorded.to_string(),
+                    code: act.to_string(),
+                });
+            }
+        };
         self.acts_done += 1;
-        Ok(Acted::Recorded)
+        if act.is_awaited() {
+            self.calls.insert(Call::Act(number), Standing::Open);
+        }
+        Ok(acted)
     }
 
-    /// Called when the code was polled to a standstill: nothing woke it meanwhile.
+    /// Called when the code is about to be polled.
+    pub fn polled(&mut self) {
+        self.standing = false;
+    }
+
+    /// Called when the code was polled to a standstill: nothing woke it meanwhile. Called again
+    /// when nobody was there to be woken by its answer.
     ///
     /// # Errors
     /// [`Mismatch`] when the code waits for something that the log does not have while the log has
     /// completions that it never asked for; it would wait for ever.
     pub fn standstill(&mut self) -> Result<Wake, Mismatch> {
-        if self.released < self.completions.len() {
-            self.released += 1;
-            let call = self.completions[self.released - 1].call.clone();
-            return Ok(Wake::One(call));
-        }
-        if self.caught_up {
-            return Ok(Wake::Nobody);
+        let wake = self.release();
+        if self.caught_up || wake != Wake::Nobody {
+            return Ok(wake);
         }
         let Some((entry, unasked)) = self.unasked() else {
             self.caught_up = true;
+            self.standing = false;
             return Ok(Wake::All);
         };
         let waiting = self.calls.iter().find(|(call, standing)| {
@@ -288,11 +330,16 @@ impl<R> Journal<R> {
         });
         match waiting {
             Some((code, _)) => {
-                Err(Mismatch { entry, log: unasked.to_string(), code: code.to_string() })
+                Err(Mismatch { entry, log: self.name(unasked), code: self.name(code) })
             }
             // It waits for something outside the journal, and may still ask.
             None => Ok(Wake::Nobody),
         }
+    }
+
+    /// Whether the code stands still, and is not about to be woken by anything recorded.
+    pub fn is_standing(&self) -> bool {
+        self.standing
     }
 
     /// Called when the code has returned.
@@ -302,7 +349,7 @@ impl<R> Journal<R> {
     pub fn finish(&self) -> Result<(), Mismatch> {
         let code = "its end".to_owned();
         if let Some((entry, call)) = self.unasked() {
-            return Err(Mismatch { entry, log: call.to_string(), code });
+            return Err(Mismatch { entry, log: self.name(call), code });
         }
         match self.acts.get(self.acts_done) {
             Some(act) => Err(Mismatch { entry: self.acts_done as u64, log: act.to_string(), code }),
@@ -375,26 +422,36 @@ impl<R> Journal<R> {
             .find(|(_, call)| !self.calls.contains_key(call))
     }
 
-    /// Drops what nobody wants from the front, and releases the next completion if none is.
+    /// Drops what nobody wants, and releases the next completion that was asked for.
     fn release(&mut self) -> Wake {
-        let calls = &self.calls;
-        let spent = |c: &Completion<R>| calls.get(&c.call) == Some(&Standing::Spent);
-        while self.released > 0 && self.completions.front().is_some_and(spent) {
-            self.completions.pop_front();
-            self.released -= 1;
+        self.standing = true;
+        let (calls, released) = (&self.calls, self.released);
+        let mut place = 0;
+        self.completions.retain(|completion| {
+            let spent = calls.get(&completion.call) == Some(&Standing::Spent);
+            if spent && place < released {
+                self.released -= 1;
+            }
+            place += 1;
+            !spent
+        });
+        match self.completions.get(self.released) {
+            Some(next) if self.calls.contains_key(&next.call) => {
+                self.released += 1;
+                self.standing = false;
+                Wake::One(next.call.clone())
+            }
+            _ => Wake::Nobody,
         }
-        while self.released == 0 && self.completions.front().is_some_and(spent) {
-            self.completions.pop_front();
-        }
-        if self.released == 0 && !self.completions.is_empty() {
-            self.released = 1;
-            return Wake::One(self.completions[0].call.clone());
-        }
-        if !self.caught_up && !self.completions.iter().any(|c| c.recorded.is_some()) {
-            self.caught_up = true;
-            return Wake::All;
-        }
-        Wake::Nobody
+    }
+
+    /// What a mismatch calls a call.
+    fn name(&self, call: &Call) -> String {
+        let act = match call {
+            Call::Act(number) => usize::try_from(*number).ok().and_then(|n| self.acts.get(n)),
+            Call::Step(_) | Call::Sleep(_) | Call::Wait(_) => None,
+        };
+        act.map_or_else(|| call.to_string(), Act::to_string)
     }
 }
 

@@ -289,6 +289,15 @@ impl Committer {
         self.queue().end(Error::Closed);
     }
 
+    /// Resolves once nothing will be committed any more: to [`Error::Poisoned`] when the store has
+    /// failed, and to [`Error::Closed`] after a fence. Not after a shutdown in order.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn failed(&self) -> Error {
+        self.queue().why_ended().await
+    }
+
     /// What has been done so far.
     pub fn stats(&self) -> CommitterStats {
         self.queue().stats()

@@ -313,12 +313,14 @@ pub enum StoredCall {
     Wait(u64),
 }
 
-impl From<Call> for StoredCall {
-    fn from(call: Call) -> Self {
+impl StoredCall {
+    /// The call as it is stored; none for an act, which is an entry itself.
+    pub fn new(call: Call) -> Option<Self> {
         match call {
-            Call::Step(key) => Self::Step(key),
-            Call::Sleep(ordinal) => Self::Sleep(ordinal),
-            Call::Wait(ordinal) => Self::Wait(ordinal),
+            Call::Step(key) => Some(Self::Step(key)),
+            Call::Sleep(ordinal) => Some(Self::Sleep(ordinal)),
+            Call::Wait(ordinal) => Some(Self::Wait(ordinal)),
+            Call::Act(_) => None,
         }
     }
 }

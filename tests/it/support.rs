@@ -1,5 +1,11 @@
 //! Agents that the tests share.
 
+pub(crate) mod code;
+pub(crate) mod disk;
+pub(crate) mod ledger;
+pub(crate) mod script;
+pub(crate) mod world;
+
 use ghostlight::prelude::*;
 
 /// A parent and nothing else.

@@ -8,7 +8,7 @@ use ghostlight_protocol::{AgentKey, Failure};
 use ghostlight_storage as storage;
 use ractor::ActorRef;
 use storage::payload::Payload;
-use storage::records::{LiveRecord, LogEntry, TimerRecord};
+use storage::records::{LiveRecord, LogEntry, Origin, TimerRecord};
 use storage::{Batch, Changes, Expect, Key};
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::finalise::{Commit, commit_all};
 use crate::hub::Published;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
-use crate::shared::CallResult;
+use crate::shared::Done;
 
 /// What is on its way to the disk.
 pub(crate) struct InFlight {
@@ -46,7 +46,7 @@ impl RunActorState {
         let mut ends = false;
         // The end comes after everything that the code has queued, and after the cancels of all
         // descendants, so that a recovery finishes a cascade.
-        if drained && self.cascaded {
+        if drained && self.cascades == 0 {
             ends = self.add_ending(&mut commit);
         }
         if commit.entries.is_empty() && !self.record_dirty && !ends {
@@ -116,18 +116,23 @@ impl RunActorState {
             return self.lost(myself, &storage::Error::Closed);
         }
         self.publish(&done);
-        let completed = done.entries.into_iter().filter_map(completion).collect();
-        self.shared.durable(done.queued, done.queued_bytes, completed);
+        let told = done.entries.into_iter().filter_map(self::done).collect();
+        self.shared.durable(done.queued, done.queued_bytes, told);
         if done.record_written {
             self.stored = self.record.clone();
-            if self.stored.state.cancelling {
-                self.cancel_is_durable(myself);
-            }
+        }
+        if self.stored.state.cancelling {
+            self.cancel_is_durable(myself);
         }
         if done.ends {
-            self.ended(myself);
-        } else {
-            self.pump(myself);
+            return self.ended(myself);
+        }
+        self.pump(myself);
+        // The code may have stood still before the due time of its sleep was durable.
+        if self.in_flight.is_none()
+            && let Some(activity) = self.shared.dormant()
+        {
+            self.dormant(myself, activity);
         }
     }
 
@@ -195,13 +200,17 @@ impl RunActorState {
     }
 }
 
-pub(crate) fn completion(entry: LogEntry) -> Option<(Call, CallResult)> {
+/// What the code is told once an entry is durable.
+pub(crate) fn done(entry: LogEntry) -> Option<Done> {
     match entry {
         LogEntry::Completed { call, result: Payload::Inline(bytes) } => {
-            Some((call.into(), Ok(bytes)))
+            Some(Done::Call(call.into(), Ok(bytes)))
         }
         LogEntry::StepFailed { step, message, kind, permanent } => {
-            Some((Call::Step(step), Err(Failure { message, kind, permanent })))
+            Some(Done::Call(Call::Step(step), Err(Failure { message, kind, permanent })))
+        }
+        LogEntry::Milestone { origin: Origin::Code, .. } | LogEntry::State { .. } => {
+            Some(Done::Act)
         }
         _ => None,
     }

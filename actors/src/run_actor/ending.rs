@@ -54,6 +54,16 @@ impl Ending {
         matches!(self, Self::Decided(_) | Self::Committing(_) | Self::Ended)
     }
 
+    /// The run is about to leave memory, and has not ended.
+    pub(crate) fn is_leaving(&self) -> bool {
+        match self {
+            Self::Leaving(_)
+            | Self::Committing(RawEnd::Suspended { .. } | RawEnd::Interrupted(_)) => true,
+            Self::Working | Self::Decided(_) | Self::Committing(RawEnd::Hard(_)) => false,
+            Self::Ended | Self::Lost => false,
+        }
+    }
+
     /// Nothing is committed any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Committing(_) | Self::Ended | Self::Lost)
@@ -71,8 +81,12 @@ impl RunActorState {
             Ending::Working => {}
         }
         let decided = match end {
-            // A cancel that was requested before the code returned decides the end.
-            _ if self.state().cancelling => Decided::Aborted,
+            // A cancel that was requested before the code returned decides the end. The code may
+            // have dispatched runs since, whose cancels have to be durable before it, too.
+            _ if self.state().cancelling => {
+                self.ending = Ending::Decided(Decided::Aborted);
+                return self.cascade(myself);
+            }
             CodeEnd::Returned(result) => match self.shared.finish() {
                 Ok(()) => self.judge(result),
                 Err(mismatch) => {
@@ -225,6 +239,7 @@ impl RunActorState {
         } else {
             // Its end is recorded; what it still does is for nobody.
             self.abort_code();
+            node.live.stopping(self.shared.run);
         }
     }
 }

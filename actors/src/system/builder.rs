@@ -7,8 +7,8 @@ use ghostlight_protocol::Limits;
 use ghostlight_storage as storage;
 use ghostlight_supervisor::{Config, ExitNotice, Supervisor};
 use storage::{
-    Committer, CommitterHandle, CommitterOptions, Durability, FolderLock, MemoryStore, SledStore,
-    Store,
+    Backend, Committer, CommitterHandle, CommitterOptions, Durability, FolderLock, MemoryStore,
+    SledStore, Store,
 };
 
 use super::{Inner, System, recover};
@@ -24,6 +24,8 @@ enum StoreChoice {
     Memory(MemoryStore),
     /// Started on a thread of its own.
     Custom(Box<dyn FnOnce(CommitterOptions) -> (Committer, CommitterHandle) + Send>),
+    /// Run by a task of the system's runtime.
+    Backend(Box<dyn FnOnce(CommitterOptions) -> (Committer, CommitterHandle) + Send>),
 }
 
 /// Collects what a system is made of; see [`System::open`].
@@ -72,6 +74,14 @@ impl SystemBuilder {
     /// Builds on a folder whose lock the caller holds already.
     pub fn on_locked_folder(lock: FolderLock) -> Self {
         Self::new(StoreChoice::Locked(lock))
+    }
+
+    /// Builds on a backend with a latency of its own, which a task of the runtime awaits: for
+    /// simulations. The wall clock follows the runtime's time unless another one is set.
+    pub fn on_backend(backend: impl Backend) -> Self {
+        Self::new(StoreChoice::Backend(Box::new(move |options| {
+            Committer::with_backend_options(backend, options)
+        })))
     }
 
     /// Builds on a memory store that the caller keeps, to open it again later.
@@ -157,15 +167,16 @@ impl SystemBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let memory = matches!(self.store, StoreChoice::Memory(_));
+        let in_runtime = matches!(self.store, StoreChoice::Memory(_) | StoreChoice::Backend(_));
         let (committer, handle) = open(self.store, self.durability).await?;
         let incarnation = recover::next_incarnation(&committer).await?;
         let work = recover::find_work(&committer, &self.kinds, self.park_unregistered).await?;
-        let clock = self.clock.unwrap_or_else(|| match memory {
+        let clock = self.clock.unwrap_or_else(|| match in_runtime {
             // In memory, time is the runtime's, so that a test that pauses it pauses all.
             true => Arc::new(VirtualClock::starting_at(VIRTUAL_EPOCH_MS)),
             false => Arc::new(WallClock),
         });
+        #[expect(clippy::disallowed_methods, reason = "the seed itself, where none was given")]
         let seed = self.seed.unwrap_or_else(|| fastrand::Rng::new().u64(..));
         let node = Arc::new(Node::new(NodeParts {
             clock,
@@ -180,6 +191,7 @@ impl SystemBuilder {
         let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };
         let system = System { inner: Arc::new(inner) };
         supervise(&node, seed).await?;
+        node.spawn(Arc::clone(&node).watch_store());
         node.spawn(timers::run(Arc::clone(&node)));
         node.spawn(recover::sweep(Arc::clone(&node)));
         node.spawn(recover::recover(Arc::clone(&node), work));
@@ -204,7 +216,7 @@ async fn open(
     let options = CommitterOptions::default();
     let opened = match store {
         StoreChoice::Memory(store) => return Ok(Committer::inline(store)),
-        StoreChoice::Custom(start) => return Ok(start(options)),
+        StoreChoice::Custom(start) | StoreChoice::Backend(start) => return Ok(start(options)),
         StoreChoice::Sled(path) => {
             tokio::task::spawn_blocking(move || SledStore::open(path, durability)).await
         }

@@ -15,7 +15,16 @@ fn open(journal: &mut Journal<u32>, keys: &[&str]) {
 }
 
 fn ask(journal: &mut Journal<u32>, key: &str) -> Told<u32> {
-    journal.poll(&step(key)).0
+    journal.poll(&step(key))
+}
+
+/// The code stands still: who is woken?
+fn stand(journal: &mut Journal<u32>) -> Wake {
+    let wake = journal.standstill().unwrap();
+    if wake != Wake::Nobody {
+        journal.polled();
+    }
+    wake
 }
 
 #[test]
@@ -23,8 +32,14 @@ fn results_come_in_log_order_whoever_asks_first() {
     let mut journal = journal(&[("b", 2), ("a", 1)]);
     open(&mut journal, &["a", "b"]);
     assert_eq!(ask(&mut journal, "a"), Told::Pending);
-    assert_eq!(journal.poll(&step("b")), (Told::Ready(2), Wake::One(step("a"))));
-    assert_eq!(journal.poll(&step("a")), (Told::Ready(1), Wake::All));
+    assert_eq!(ask(&mut journal, "b"), Told::Pending, "in life nothing is ready at the first poll");
+    assert_eq!(stand(&mut journal), Wake::One(step("b")));
+    assert_eq!(ask(&mut journal, "a"), Told::Pending);
+    assert_eq!(ask(&mut journal, "b"), Told::Ready(2));
+    assert_eq!(ask(&mut journal, "a"), Told::Pending, "the code has not stood still since");
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
+    assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
+    assert_eq!(stand(&mut journal), Wake::All);
     assert!(journal.is_caught_up());
 }
 
@@ -33,11 +48,33 @@ fn nothing_is_executed_before_the_log_is_used_up() {
     let mut journal = journal(&[("won", 1)]);
     open(&mut journal, &["lost", "won"]);
     assert_eq!(ask(&mut journal, "lost"), Told::Pending, "a step that lost a race");
+    assert_eq!(stand(&mut journal), Wake::One(step("won")));
     assert_eq!(ask(&mut journal, "won"), Told::Ready(1));
+    assert_eq!(ask(&mut journal, "lost"), Told::Pending);
+    assert_eq!(stand(&mut journal), Wake::All);
     assert_eq!(ask(&mut journal, "lost"), Told::Execute);
     assert_eq!(ask(&mut journal, "lost"), Told::Pending, "execution is said once");
-    assert_eq!(journal.complete(step("lost"), 7), Wake::One(step("lost")));
+    assert_eq!(journal.complete(step("lost"), 7), Wake::Nobody, "the code is being polled");
+    assert_eq!(ask(&mut journal, "lost"), Told::Pending);
+    assert_eq!(stand(&mut journal), Wake::One(step("lost")));
     assert_eq!(ask(&mut journal, "lost"), Told::Ready(7));
+}
+
+#[test]
+fn one_completion_at_a_time_reaches_code_that_stands_still() {
+    let mut journal = journal(&[]);
+    open(&mut journal, &["a", "b"]);
+    assert_eq!(ask(&mut journal, "a"), Told::Execute);
+    assert_eq!(ask(&mut journal, "b"), Told::Execute);
+    assert_eq!(stand(&mut journal), Wake::Nobody);
+    assert!(journal.is_standing());
+    assert_eq!(journal.complete(step("b"), 2), Wake::One(step("b")));
+    assert_eq!(journal.complete(step("a"), 1), Wake::Nobody, "the code was just woken");
+    journal.polled();
+    assert_eq!(ask(&mut journal, "a"), Told::Pending);
+    assert_eq!(ask(&mut journal, "b"), Told::Ready(2));
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
+    assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
 }
 
 #[test]
@@ -45,8 +82,10 @@ fn a_dropped_future_makes_room_for_the_next() {
     let mut journal = journal(&[("a", 1), ("b", 2)]);
     open(&mut journal, &["a", "b"]);
     assert_eq!(ask(&mut journal, "b"), Told::Pending);
-    assert_eq!(journal.close(&step("a")), Wake::One(step("b")));
+    journal.close(&step("a"));
+    assert_eq!(stand(&mut journal), Wake::One(step("b")));
     assert_eq!(ask(&mut journal, "b"), Told::Ready(2));
+    assert_eq!(stand(&mut journal), Wake::All);
     assert!(journal.is_caught_up());
 }
 
@@ -55,10 +94,25 @@ fn a_completion_for_a_dropped_future_is_dropped() {
     let mut journal = journal(&[]);
     open(&mut journal, &["a", "b"]);
     assert_eq!(ask(&mut journal, "a"), Told::Execute);
-    assert_eq!(journal.close(&step("a")), Wake::Nobody);
+    journal.close(&step("a"));
+    assert_eq!(stand(&mut journal), Wake::Nobody);
     assert_eq!(journal.complete(step("a"), 1), Wake::Nobody);
     assert_eq!(ask(&mut journal, "b"), Told::Execute);
     assert!(!journal.calls.is_empty() && journal.completions.is_empty());
+}
+
+#[test]
+fn an_awaited_act_goes_on_in_its_place_in_the_log() {
+    let milestone = Act::Milestone("m".into());
+    let log = [Recorded::Completed(step("a"), 1), Recorded::Act(milestone.clone(), 0)];
+    let mut journal: Journal<u32> = Journal::new(log);
+    open(&mut journal, &["a"]);
+    assert_eq!(journal.act(&milestone), Ok(Acted::Recorded(0)));
+    assert_eq!(journal.poll(&Call::Act(0)), Told::Pending, "the step's result comes first");
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
+    assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
+    assert_eq!(stand(&mut journal), Wake::One(Call::Act(0)));
+    assert_eq!(journal.poll(&Call::Act(0)), Told::Ready(0));
 }
 
 #[test]
@@ -66,6 +120,7 @@ fn a_key_is_spent_for_the_whole_entry() {
     let mut journal = journal(&[("a", 1)]);
     open(&mut journal, &["a"]);
     assert_eq!(journal.open(&step("a")), Err(CallError::Reused(step("a"))));
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
     assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
     assert_eq!(journal.open(&step("a")), Err(CallError::Reused(step("a"))));
 }
@@ -81,14 +136,15 @@ fn a_held_future_does_not_block_the_others() {
     journal.open(&Call::Sleep(0)).unwrap();
     open(&mut journal, &["inside"]);
     assert_eq!(ask(&mut journal, "inside"), Told::Pending);
-    assert_eq!(journal.standstill(), Ok(Wake::One(step("inside"))));
+    assert_eq!(stand(&mut journal), Wake::One(Call::Sleep(0)));
+    assert_eq!(stand(&mut journal), Wake::One(step("inside")), "nobody took the sleep");
     assert_eq!(ask(&mut journal, "inside"), Told::Ready(1));
     // A new step now: the sleep was released, asked for, and simply is not polled.
     open(&mut journal, &["next"]);
     assert_eq!(ask(&mut journal, "next"), Told::Pending);
-    assert_eq!(journal.standstill(), Ok(Wake::All));
+    assert_eq!(stand(&mut journal), Wake::All);
     assert_eq!(ask(&mut journal, "next"), Told::Execute);
-    assert_eq!(journal.poll(&Call::Sleep(0)).0, Told::Ready(0));
+    assert_eq!(journal.poll(&Call::Sleep(0)), Told::Ready(0));
 }
 
 #[test]
@@ -105,21 +161,24 @@ fn waiting_for_what_the_log_does_not_have_is_a_mismatch() {
 fn waiting_for_the_outside_is_none() {
     let mut journal = journal(&[("old", 1)]);
     assert_eq!(journal.standstill(), Ok(Wake::Nobody));
+    journal.polled();
     open(&mut journal, &["old"]);
+    assert_eq!(ask(&mut journal, "old"), Told::Pending);
+    assert_eq!(stand(&mut journal), Wake::One(step("old")));
     assert_eq!(ask(&mut journal, "old"), Told::Ready(1));
 }
 
 #[test]
 fn acts_are_matched_one_by_one() {
     let log = [Act::Chunk, Act::Milestone("m".into()), Act::State("k".into())];
-    let mut journal: Journal<u32> = Journal::new(log.clone().map(Recorded::Act));
-    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Recorded));
+    let mut journal: Journal<u32> = Journal::new(log.clone().map(|act| Recorded::Act(act, 0)));
+    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Recorded(0)));
     let mismatch = journal.act(&Act::Milestone("other".into())).unwrap_err();
     assert_eq!((mismatch.entry, mismatch.log.as_str()), (1, "milestone \"m\""));
-    assert_eq!(journal.act(&log[1]), Ok(Acted::Recorded));
+    assert_eq!(journal.act(&log[1]), Ok(Acted::Recorded(1)));
     assert!(journal.finish().is_err(), "the code ended early");
-    assert_eq!(journal.act(&log[2]), Ok(Acted::Recorded));
-    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Append));
+    assert_eq!(journal.act(&log[2]), Ok(Acted::Recorded(2)));
+    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Append(3)));
     assert_eq!(journal.finish(), Ok(()));
 }
 
@@ -129,7 +188,8 @@ fn ending_before_the_log_does_is_a_mismatch() {
     assert_eq!(journal.finish().unwrap_err().code, "its end");
     // Asked for, and its future dropped: the code saw as much as it wanted.
     open(&mut journal, &["a"]);
-    assert_eq!(journal.close(&step("a")), Wake::All);
+    journal.close(&step("a"));
+    assert_eq!(stand(&mut journal), Wake::All);
     assert_eq!(journal.finish(), Ok(()));
 }
 
@@ -188,7 +248,7 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
             let mut executing = Vec::new();
             let mut progress = false;
             for key in open.clone() {
-                match journal.poll(&step(&key)).0 {
+                match journal.poll(&step(&key)) {
                     Told::Ready(result) => {
                         assert_eq!(result, key.len() as u32);
                         taken.push((key.clone(), result));
@@ -209,14 +269,14 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
                 let key = executing.swap_remove(roll(executing.len() as u64) as usize);
                 let result = key.len() as u32;
                 let _ = journal.complete(step(&key), result);
-                progress = true;
             }
             if !progress {
                 let _ = journal.standstill().unwrap();
+                journal.polled();
             }
         }
         for key in open {
-            let _ = journal.close(&step(&key));
+            journal.close(&step(&key));
         }
     }
     journal.finish().unwrap();

@@ -81,6 +81,7 @@ pub(super) struct Queue {
     limit: usize,
     work: Notify,
     ended: Notify,
+    told: Notify,
 }
 
 impl Queue {
@@ -96,6 +97,7 @@ impl Queue {
             limit,
             work: Notify::new(),
             ended: Notify::new(),
+            told: Notify::new(),
         }
     }
 
@@ -181,12 +183,24 @@ impl Queue {
         self.room.close();
         self.work.notify_one();
         self.ended.notify_one();
+        self.told.notify_waiters();
     }
 
     /// Resolves when [`Queue::end`] has been called. Only the loop waits here.
     pub(super) async fn ended(&self) {
         while !self.has_ended() {
             self.ended.notified().await;
+        }
+    }
+
+    /// Resolves to the reason when [`Queue::end`] has been called; for anybody.
+    pub(super) async fn why_ended(&self) -> Error {
+        loop {
+            let told = self.told.notified();
+            if let Phase::Ended(why) = &self.state().phase {
+                return why.clone();
+            }
+            told.await;
         }
     }
 

@@ -1,0 +1,145 @@
+//! A store that fails, or holds what cannot be read, is told to everybody who waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ghostlight::prelude::*;
+use ghostlight::storage::{self, Batch, Key as StoreKey, Store};
+use ghostlight::{AgentPath, Error};
+use tokio::time::timeout;
+
+use crate::support::code::{Data, assistant, code};
+use crate::support::disk::Fault;
+
+const LIMIT: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_commit_ends_every_wait_with_its_error() {
+    // The groups of an undisturbed life: incarnation, dispatch, steps 1 to 3, end.
+    for group in 2..=6 {
+        eprintln!("group {group} fails");
+        let data = Data::new();
+        let disk = data.disk(Some((group, Fault::Fail)));
+        let told = Arc::new(AtomicU64::new(0));
+        let tell = Arc::clone(&told);
+        let child = code(move |cx, _| {
+            let tell = Arc::clone(&tell);
+            Box::pin(async move {
+                for n in 1..=3 {
+                    cx.step(("step", n), async || Ok(())).await?;
+                    tell.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(json!(null))
+            })
+        });
+        let system =
+            data.on(&disk).agent(crate::support::Assistant).child(child).start().await.unwrap();
+        let parent = assistant(&system);
+        assert!(system.failure().is_none());
+        let waited = timeout(LIMIT, parent.run::<crate::support::code::Code>(json!(1)).id("r"));
+        let error = waited.await.expect("an answer").unwrap_err();
+        assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
+        // Nothing that was not durable was told to the code.
+        assert_eq!(told.load(Ordering::Relaxed), (group - 2).saturating_sub(1).min(3));
+
+        let again = timeout(LIMIT, parent.run::<crate::support::code::Code>(json!(1)).id("s"));
+        let error = again.await.expect("an answer").unwrap_err();
+        assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
+        assert!(system.failure().is_some(), "the system says so");
+        if let Ok(mut tail) = parent.tail("r", After::START).await {
+            let end = timeout(LIMIT, async { while let Some(Ok(_)) = tail.next().await {} }).await;
+            end.expect("a tail ends, too");
+        }
+        system.crash().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_inside_another_waits_no_longer_than_its_parent() {
+    let data = Data::new();
+    let disk = data.disk(Some((6, Fault::Fail)));
+    let child = code(|cx, depth| {
+        Box::pin(async move {
+            cx.step("begin", async || Ok(())).await?;
+            if depth == json!(0) {
+                cx.step("end", async || Ok(())).await?;
+                return Ok(json!(null));
+            }
+            let child = cx.agent::<crate::support::code::Code>();
+            let end = child.run::<crate::support::code::Code>(json!(0)).await?;
+            Ok(end.completed()?)
+        })
+    });
+    let system =
+        data.on(&disk).agent(crate::support::Assistant).child(child).start().await.unwrap();
+    let waited = assistant(&system).run::<crate::support::code::Code>(json!(1));
+    let error = timeout(LIMIT, waited).await.expect("an answer").unwrap_err();
+    assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
+}
+
+/// Replaces what the store has under a key by something that is no record.
+fn corrupt(data: &Data, key: &StoreKey) {
+    let store = data.store.reopen();
+    let prefix = key.as_bytes();
+    let limit = storage::Limit { entries: 10, bytes: 1 << 20 };
+    let entries = store.scan(prefix, None, limit).unwrap();
+    assert!(!entries.is_empty(), "there is something to corrupt");
+    for entry in entries {
+        let batch = Batch::new().put(entry.key, b"no record".to_vec());
+        store.commit(&[batch]).unwrap()[0].as_ref().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
+    let parent = AgentPath::root("Assistant", "a").unwrap();
+    let run = ghostlight::protocol::RunKey::new(&parent, &"bad".parse().unwrap());
+    for key in [StoreKey::record(run), StoreKey::head(run), StoreKey::log(run)] {
+        eprintln!("{key} is corrupt");
+        let data = Data::new();
+        let child = || {
+            code(|cx, _| {
+                Box::pin(async move {
+                    cx.step("a", async || Ok(())).await?;
+                    cx.step("b", async || {
+                        tokio::time::sleep(Duration::from_secs(60)).await;
+                        Ok(())
+                    })
+                    .await?;
+                    Ok(json!("done"))
+                })
+            })
+        };
+        let system = data.start(child()).await;
+        for id in ["bad", "good"] {
+            assistant(&system).start::<crate::support::code::Code>(json!(1)).id(id).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        system.crash().await;
+        corrupt(&data, &key);
+
+        let system = data.start(child()).await;
+        let parent = assistant(&system);
+        let good = parent.run::<crate::support::code::Code>(json!(1)).id("good");
+        let good = timeout(LIMIT, good).await.expect("others go on").unwrap();
+        assert_eq!(good.completed().unwrap(), json!("done"));
+        let bad = parent.run::<crate::support::code::Code>(json!(1)).id("bad");
+        let error = timeout(LIMIT, bad).await.expect("an answer").unwrap_err();
+        assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
+        let error = match parent.tail("bad", After::START).await {
+            Ok(mut tail) => timeout(LIMIT, async {
+                loop {
+                    if let Err(error) = tail.next().await.expect("an error") {
+                        return error;
+                    }
+                }
+            })
+            .await
+            .expect("an answer"),
+            Err(error) => error,
+        };
+        // A tail needs the record and the log; the head alone is for writers.
+        assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
+        system.crash().await;
+    }
+}

@@ -1,0 +1,100 @@
+//! A child whose code is a closure, so that a test can deploy another one later.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use ghostlight::prelude::*;
+use ghostlight::storage::MemoryStore;
+use ghostlight::{SystemBuilder, VirtualClock};
+use serde_json::Value;
+
+use super::disk::{Disk, Fault};
+
+type Body =
+    dyn for<'a> Fn(&'a RunContext, Value) -> BoxFuture<'a, Result<Value, RunError>> + Send + Sync;
+
+pub(crate) struct Code {
+    body: Arc<Body>,
+    recovery: RecoveryPolicy,
+}
+
+/// A child with this code.
+pub(crate) fn code<F>(body: F) -> Code
+where
+    F: for<'a> Fn(&'a RunContext, Value) -> BoxFuture<'a, Result<Value, RunError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    Code { body: Arc::new(body), recovery: RecoveryPolicy::default() }
+}
+
+impl Code {
+    pub(crate) fn recovery(self, recovery: RecoveryPolicy) -> Self {
+        Self { recovery, ..self }
+    }
+}
+
+impl Agent for Code {
+    const TYPE: &'static str = "Code";
+}
+
+impl Child for Code {
+    type Input = Value;
+    type Output = Value;
+
+    async fn run(&self, cx: &RunContext, input: Value) -> Result<Value, RunError> {
+        (self.body)(cx, input).await
+    }
+
+    fn recovery(&self) -> RecoveryPolicy {
+        self.recovery.clone()
+    }
+}
+
+/// Data that outlives the systems on it.
+pub(crate) struct Data {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: VirtualClock,
+}
+
+impl Data {
+    pub(crate) fn new() -> Self {
+        let clock = VirtualClock::starting_at(1_767_225_600_000);
+        Self { store: MemoryStore::new(), clock }
+    }
+
+    /// The next system on the data; earlier ones cannot write any more.
+    pub(crate) fn builder(&self) -> SystemBuilder {
+        self.on(&self.disk(None))
+    }
+
+    pub(crate) fn disk(&self, fault: Option<(u64, Fault)>) -> Disk {
+        Disk::open(&self.store, fault)
+    }
+
+    pub(crate) fn on(&self, disk: &Disk) -> SystemBuilder {
+        SystemBuilder::on_backend(disk.clone()).clock(self.clock).seed(1)
+    }
+
+    /// A system with this code as the child, under the agent `Assistant:a`.
+    pub(crate) async fn start(&self, code: Code) -> System {
+        self.builder().agent(super::Assistant).child(code).start().await.unwrap()
+    }
+}
+
+/// The agent that dispatches in most tests.
+pub(crate) fn assistant(system: &System) -> AgentHandle<super::Assistant> {
+    system.agent("a").unwrap()
+}
+
+/// Waits, a bounded virtual time, until something is so.
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    for _ in 0..100_000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("never: {what}");
+}

@@ -1,0 +1,96 @@
+//! A disk in memory that stops, stalls or fails at a group of commits that the test names.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ghostlight::storage::{self, Backend, Batch, Entry, Limit, MemoryStore, Store, Versioned};
+use tokio::sync::Notify;
+
+/// What happens at a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The process is lost right before the group is durable.
+    Before,
+    /// The process is lost right after it, and before anybody is told.
+    After,
+    /// The disk fails; nothing of the group is there.
+    Fail,
+}
+
+#[derive(Default)]
+struct Shared {
+    groups: AtomicU64,
+    reached: Notify,
+}
+
+/// One life of the disk.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    store: MemoryStore,
+    fault: Option<(u64, Fault)>,
+    latency: std::time::Duration,
+    shared: Arc<Shared>,
+}
+
+impl Disk {
+    /// Opens the data of `store`, which no earlier life can write to any more. Groups count from 1.
+    pub(crate) fn open(store: &MemoryStore, fault: Option<(u64, Fault)>) -> Self {
+        let latency = std::time::Duration::ZERO;
+        Self { store: store.reopen(), fault, latency, shared: Arc::default() }
+    }
+
+    /// Every group takes so long.
+    pub(crate) fn latency(self, latency: std::time::Duration) -> Self {
+        Self { latency, ..self }
+    }
+
+    /// Waits until the fault has come.
+    pub(crate) async fn reached(&self) {
+        self.shared.reached.notified().await;
+    }
+
+    /// How many groups were begun.
+    pub(crate) fn groups(&self) -> u64 {
+        self.shared.groups.load(Ordering::Relaxed)
+    }
+}
+
+impl Backend for Disk {
+    async fn commit(
+        &mut self,
+        group: Vec<Batch>,
+    ) -> Result<Vec<Result<(), storage::Error>>, storage::Error> {
+        let number = self.shared.groups.fetch_add(1, Ordering::Relaxed) + 1;
+        let fault = self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
+        if fault == Some(Fault::Before) {
+            self.shared.reached.notify_one();
+            std::future::pending::<()>().await;
+        }
+        if fault == Some(Fault::Fail) {
+            self.shared.reached.notify_one();
+            return Err(storage::Error::Poisoned { why: "the disk is broken".into() });
+        }
+        if !self.latency.is_zero() {
+            tokio::time::sleep(self.latency).await;
+        }
+        let answers = self.store.commit(&group);
+        if fault == Some(Fault::After) {
+            self.shared.reached.notify_one();
+            std::future::pending::<()>().await;
+        }
+        answers
+    }
+
+    async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, storage::Error> {
+        self.store.get(&key)
+    }
+
+    async fn scan(
+        &mut self,
+        prefix: Vec<u8>,
+        after: Option<Vec<u8>>,
+        limit: Limit,
+    ) -> Result<Vec<Entry>, storage::Error> {
+        self.store.scan(&prefix, after.as_deref(), limit)
+    }
+}

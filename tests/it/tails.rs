@@ -1,0 +1,247 @@
+//! Tails: replay, then live, at any cut.
+
+use ghostlight::frame::{Frame, FrameEvent, ReservedBody};
+use ghostlight::prelude::*;
+use tokio::time::{Instant, timeout};
+
+use crate::support::code::{Code, Data, assistant, code};
+
+const LIMIT: Duration = Duration::from_secs(3600);
+
+async fn all(tail: &mut ghostlight::Tail) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let end = timeout(LIMIT, async {
+        while let Some(frame) = tail.next().await {
+            frames.push((*frame.unwrap()).clone());
+        }
+    });
+    end.await.expect("the tail ends");
+    frames
+}
+
+fn numbers(frames: &[Frame]) -> Vec<u64> {
+    frames.iter().map(|frame| frame.sequence).collect()
+}
+
+/// Emits so many chunks, one in a millisecond.
+fn emitter() -> Code {
+    code(|cx, chunks| {
+        Box::pin(async move {
+            for n in 0..chunks.as_u64().unwrap_or(0) {
+                cx.emit(json!({ "type": "data-n", "n": n })).await?;
+                cx.sleep(Duration::from_millis(1)).await;
+            }
+            Ok(json!(null))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tail_begun_anywhere_at_any_time_has_no_gap_and_no_repeat() {
+    let data = Data::new();
+    let system = data.start(emitter()).await;
+    let run = assistant(&system).start::<Code>(json!(50)).id("r").await.unwrap();
+    let mut readers = Vec::new();
+    for after in 0..52u64 {
+        let mut tail = run.tail(After::number(after));
+        readers.push(tokio::spawn(async move { (after, all(&mut tail).await) }));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for reader in readers {
+        let (after, frames) = reader.await.unwrap();
+        assert_eq!(numbers(&frames), (after + 1..=51).collect::<Vec<_>>(), "after {after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tail_after_the_end_is_over() {
+    let data = Data::new();
+    let system = data.start(emitter()).await;
+    let run = assistant(&system).start::<Code>(json!(3)).id("r").await.unwrap();
+    run.outcome().await.unwrap();
+    assert_eq!(numbers(&all(&mut run.tail(After::number(3))).await), [4]);
+    for beyond in [4, 5, u64::MAX] {
+        assert_eq!(numbers(&all(&mut run.tail(After::number(beyond))).await), [0u64; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_is_caught_up_from_the_log_and_slows_nobody() {
+    let chunks = 5000;
+    let data = Data::new();
+    let child = code(|cx, chunks| {
+        Box::pin(async move {
+            for n in 0..chunks.as_u64().unwrap_or(0) {
+                cx.emit(json!({ "type": "data-n", "n": n })).await?;
+            }
+            Ok(json!(null))
+        })
+    });
+    let system = data.start(child).await;
+    let run = assistant(&system).start::<Code>(json!(chunks)).id("r").await.unwrap();
+    let mut slow = run.tail(After::START);
+    assert_eq!(slow.next().await.unwrap().unwrap().sequence, 0);
+    drop(run.tail(After::START));
+    let mut dropped = run.tail(After::START);
+    let _ = dropped.next().await;
+    drop(dropped);
+    run.outcome().await.unwrap().completed().unwrap();
+    assert_eq!(numbers(&all(&mut slow).await), (1..=chunks + 1).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tail_goes_on_across_suspension_and_the_death_of_the_parent() {
+    let data = Data::new();
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            for n in 0..3 {
+                cx.emit(json!({ "type": "data-n", "n": n })).await?;
+                cx.sleep(Duration::from_secs(100)).await;
+            }
+            Ok(json!(null))
+        })
+    });
+    let system = data.start(child).await;
+    let parent = assistant(&system);
+    let run = parent.start::<Code>(json!(null)).id("r").await.unwrap();
+    let mut tail = run.tail(After::START);
+    let reader = tokio::spawn(async move { all(&mut tail).await });
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(system.live_runs(), 0, "suspended");
+    parent.agent_ref().evict().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let panicked = parent.turn(async |_| panic!("on purpose")).await;
+    assert!(panicked.is_err());
+    assert_eq!(numbers(&reader.await.unwrap()), [0, 1, 2, 3, 4]);
+}
+
+/// When each progress frame came, and its fraction.
+async fn progress_of(run: &Run<Code>) -> (Vec<(u64, f64)>, Vec<Frame>) {
+    let begin = Instant::now();
+    let mut tail = run.tail(After::START);
+    let (mut progress, mut frames) = (Vec::new(), Vec::new());
+    while let Some(frame) = tail.next().await {
+        let frame = (*frame.unwrap()).clone();
+        if let FrameEvent::Chunk { body, .. } = &frame.event
+            && let Some(ReservedBody::Progress(data)) = ReservedBody::parse(body)
+        {
+            progress.push((begin.elapsed().as_millis() as u64, data.fraction.unwrap()));
+        }
+        frames.push(frame);
+    }
+    (progress, frames)
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_coalesced_and_the_newest_always_comes() {
+    let data = Data::new();
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.step("all", async || {
+                for n in 0..=50u64 {
+                    cx.progress(Progress::fraction(n as f64 / 100.0));
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(1000)).await;
+                cx.progress(Progress::fraction(0.9));
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                cx.progress(Progress::fraction(1.0));
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                cx.progress(Progress::fraction(0.99).message("last"));
+                Ok(())
+            })
+            .await?;
+            Ok(json!(null))
+        })
+    });
+    let system = data.start(child).await;
+    let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    let (progress, frames) = timeout(LIMIT, progress_of(&run)).await.unwrap();
+    let fractions: Vec<f64> = progress.iter().map(|(_, fraction)| *fraction).collect();
+    assert_eq!(fractions, [0.0, 0.2, 0.4, 0.5, 0.9, 1.0, 0.99], "{progress:?}");
+    let held_back = &progress[..5];
+    for pair in held_back.windows(2) {
+        assert!(pair[1].0 - pair[0].0 >= 199, "at most one in 200 ms: {progress:?}");
+    }
+    assert!(progress[5].0 - progress[4].0 <= 11, "a whole is never held back: {progress:?}");
+    assert!(frames.last().unwrap().event.is_hard_end(), "what is left comes before the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_are_those_of_the_contract() {
+    let data = Data::new();
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.emit(json!({ "type": "text-delta", "delta": "hi" })).await?;
+            cx.milestone("gathered", json!({ "n": 1 })).await?;
+            cx.progress(Progress::fraction(0.6).message("m").phase("reading").data(json!({})));
+            Ok(json!("the result"))
+        })
+    });
+    let system = data.start(child).await;
+    let run = assistant(&system)
+        .start::<Code>(json!({ "query": "x" }))
+        .id("r1")
+        .parent_tool_call_id("call_1")
+        .display(json!({ "name": "Researcher" }))
+        .await
+        .unwrap();
+    let frames: Vec<String> =
+        all(&mut run.tail(After::START)).await.iter().map(Frame::to_json).collect();
+    let frame = |sequence: u64, event: &str| {
+        format!(
+            r#"{{"type":"agent-tool-event","parentToolCallId":"call_1","sequence":{sequence},"event":{event}}}"#
+        )
+    };
+    assert_eq!(
+        frames,
+        [
+            frame(
+                0,
+                r#"{"kind":"started","runId":"r1","agentType":"Code","inputPreview":"{\"query\":\"x\"}","order":0,"display":{"name":"Researcher"}}"#
+            ),
+            frame(
+                1,
+                r#"{"kind":"chunk","runId":"r1","body":"{\"type\":\"text-delta\",\"delta\":\"hi\"}"}"#
+            ),
+            frame(
+                2,
+                r#"{"kind":"chunk","runId":"r1","body":"{\"type\":\"data-agent-milestone\",\"data\":{\"name\":\"gathered\",\"sequence\":0,\"at\":1767225600000,\"data\":{\"n\":1}}}"}"#
+            ),
+            frame(
+                3,
+                r#"{"kind":"chunk","runId":"r1","body":"{\"type\":\"data-agent-progress\",\"transient\":true,\"data\":{\"fraction\":0.6,\"message\":\"m\",\"phase\":\"reading\",\"data\":{},\"at\":1767225600000}}"}"#
+            ),
+            frame(4, r#"{"kind":"finished","runId":"r1","summary":"the result"}"#),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_texts_are_cut_with_a_marker() {
+    let data = Data::new();
+    let child = code(|_, ok| {
+        Box::pin(async move {
+            match ok.as_bool() {
+                Some(true) => Ok(json!("ü".repeat(10_000))),
+                _ => Err(RunError::new("ü".repeat(10_000))),
+            }
+        })
+    });
+    let system = data.start(child).await;
+    for ok in [true, false] {
+        let run = assistant(&system).start::<Code>(json!(ok)).await.unwrap();
+        let frames = all(&mut run.tail(After::START)).await;
+        let text = match &frames.last().unwrap().event {
+            FrameEvent::Finished { summary: text, .. } | FrameEvent::Error { error: text, .. } => {
+                text.clone()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!(text.len() <= 4096 && text.len() > 4000, "{} bytes", text.len());
+        if ok {
+            let output = run.outcome().await.unwrap().completed().unwrap();
+            assert_eq!(output.as_str().unwrap().len(), 20_000, "outputs are not cut");
+        }
+    }
+}
