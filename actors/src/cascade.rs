@@ -24,6 +24,10 @@ pub(crate) async fn cancel_live(
     parent: &AgentPath,
     reason: &str,
 ) -> Result<(), Error> {
+    if node.agents.is_known(parent) {
+        // What is being dispatched is found only once it is recorded.
+        node.ask(parent, AgentMsg::Settle).await?;
+    }
     for run_id in awaited(&node.committer, parent).await? {
         node.ask(parent, |reply| {
             AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))

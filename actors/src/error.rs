@@ -191,7 +191,7 @@ pub enum Error {
     OwnQueue(String),
     /// The store failed.
     #[error(transparent)]
-    Storage(#[from] storage::Error),
+    Storage(storage::Error),
     /// The agent's actor could not be started, or is being restarted too often.
     #[error("agent {agent} does not start: {why}")]
     AgentDown {
@@ -203,6 +203,16 @@ pub enum Error {
     /// The system is shutting down, or has been dropped.
     #[error("the system has stopped")]
     Stopped,
+}
+
+impl From<storage::Error> for Error {
+    fn from(error: storage::Error) -> Self {
+        match error {
+            // The store is closed by whoever stops the system, and by nobody else.
+            storage::Error::Closed => Self::Stopped,
+            error => Self::Storage(error),
+        }
+    }
 }
 
 impl Error {

@@ -38,6 +38,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Handles keep the node alive, but not the store open.
+        self.node.committer.fence();
         self.node.stop_now();
     }
 }

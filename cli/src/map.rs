@@ -8,10 +8,11 @@ mod spool;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ghostlight::{Limits, Lookup, System, SystemBuilder, storage};
+use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -92,19 +93,10 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let control = owner::serve(&system, &data, args.listen).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
-    let swept = agent.agent_ref().clone();
-    tokio::spawn(sweep(folder, move |run_id| {
-        let batch = swept.clone();
-        async move {
-            match batch.lookup(&run_id).await {
-                Ok(Lookup::Run(run)) => run.status.is_hard(),
-                Ok(Lookup::Cleared) => true,
-                Ok(Lookup::Unknown) | Err(_) => false,
-            }
-        }
-    }));
+    tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
+    let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
         command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
@@ -120,7 +112,22 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
     let ending = Ending { system, control, launches, reporter, watching, signals };
+    if stop.is_ok() {
+        // What was ended by others, such as a cancel while nobody owned the folder.
+        sweep_ended(batch, folder).await;
+    }
     ending.finish(stop).await
+}
+
+/// Removes the launch folders of the batch's runs that have ended.
+async fn sweep_ended(batch: AgentRef, folder: PathBuf) {
+    let batch = &batch;
+    sweep(folder, async |run_id| match batch.lookup(&run_id).await {
+        Ok(Lookup::Run(run)) => run.status.is_hard(),
+        Ok(Lookup::Cleared) => true,
+        Ok(Lookup::Unknown) | Err(_) => false,
+    })
+    .await;
 }
 
 /// What there is to do.

@@ -22,14 +22,12 @@ where
     F: Fn(String) -> Fut,
     Fut: Future<Output = bool>,
 {
-    for (run_id, path) in launches(folder.clone()).await {
+    for (run_id, path) in launches(folder).await {
         if has_ended(run_id).await {
             // Whoever sweeps next tries again.
             let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
         }
     }
-    // Fails unless it is empty, which is what we want.
-    let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir(folder)).await;
 }
 
 /// The launch folders of a batch, with their run ids.

@@ -1,14 +1,23 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-mod support;
-
+mod attempts;
+mod bench;
+mod blocking;
+mod cancel;
+mod cap;
 mod crash_points;
 mod deliveries;
+mod dispatch;
 mod faults;
+mod hooks;
+mod journal;
+mod nesting;
 mod panics;
+mod races;
+mod registry;
 mod steps;
+mod stopping;
+mod support;
 mod suspension;
 mod syncs;
 mod tails;

@@ -10,6 +10,7 @@ use crate::agent_actor::AgentArgs;
 use crate::finalise::{Cancelled, cancel_unowned, tell_ended};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
+use crate::log_writer::LogWriter;
 use crate::messages::Reply;
 
 pub(super) async fn cancel(
@@ -45,6 +46,18 @@ pub(super) async fn try_cancel(
     let path = args.path.child(&stored.record.agent_type, run_id)?;
     crate::cascade::cancel_live(node, &path, reason).await?;
     let writer = stored.writer(node.incarnation, run);
+    abort(args, stored, writer, reason).await?;
+    Ok(LaneEnd { queued: -isize::from(was_queued), ..LaneEnd::FREE })
+}
+
+/// Commits the request and the end of a run whose code is not being executed, and tells everybody.
+pub(super) async fn abort(
+    args: &AgentArgs,
+    stored: Stored,
+    writer: LogWriter,
+    reason: &str,
+) -> Result<(), Error> {
+    let (node, run) = (&args.node, writer.run());
     let owes_finish = node.owes_finish(&args.path);
     let now_ms = node.clock.now_ms();
     let committer = &node.committer;
@@ -59,5 +72,5 @@ pub(super) async fn try_cancel(
         }
     }
     tell_ended(node, &args.path, &record, &outcome);
-    Ok(LaneEnd { queued: -isize::from(was_queued), ..LaneEnd::FREE })
+    Ok(())
 }
