@@ -49,10 +49,6 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn entries(&self, run: &str) -> u32 {
-        self.lock().entries.get(run).copied().unwrap_or(0)
-    }
-
     /// The body of a step is executed. Returns for which time.
     pub(crate) fn executes(&self, run: &AgentPath, step: &str) -> u32 {
         let mut inner = self.lock();
