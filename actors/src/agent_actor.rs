@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::Error;
@@ -46,7 +48,10 @@ pub(crate) struct AgentState {
     queued: usize,
     admitting: bool,
     pub(crate) turns: Turns,
-    activity: u64,
+    /// When the last message came that was no timer.
+    active_at: Instant,
+    /// A timer that judges idleness is under way.
+    idle_timer: bool,
     evicting: Vec<Reply<()>>,
 }
 
@@ -71,7 +76,8 @@ impl Actor for AgentActor {
             queued: found.queued,
             admitting: false,
             turns: Turns::new(found.owed),
-            activity: 0,
+            active_at: Instant::now(),
+            idle_timer: false,
             evicting: Vec::new(),
             args,
         };
@@ -103,11 +109,14 @@ impl Actor for AgentActor {
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),
-            AgentMsg::Idle(activity) => {
-                if activity == state.activity && state.is_idle() {
-                    state.leave(&myself);
-                    return Ok(());
+            AgentMsg::Idle => {
+                state.idle_timer = false;
+                match state.is_idle() && state.idle_left().is_zero() {
+                    true => state.leave(&myself),
+                    // The timer itself is no activity.
+                    false => state.watch_idleness(&myself),
                 }
+                return Ok(());
             }
         }
         state.after(&myself);
@@ -284,7 +293,7 @@ impl AgentState {
 
     /// What may follow from any message: admission, the next turn, eviction, idleness.
     fn after(&mut self, myself: &ActorRef<AgentMsg>) {
-        self.activity += 1;
+        self.active_at = Instant::now();
         self.admit(myself);
         self.turns.next(&self.args, myself);
         let busy = self.lanes.values().any(|lane| matches!(lane, Lane::Busy(_)));
@@ -294,14 +303,23 @@ impl AgentState {
             }
             return self.leave(myself);
         }
-        if self.is_idle() {
-            let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
-            let (actor, activity) = (myself.clone(), self.activity);
+        self.watch_idleness(myself);
+    }
+
+    /// Looks again after the idle time: one timer, however many messages come meanwhile.
+    fn watch_idleness(&mut self, myself: &ActorRef<AgentMsg>) {
+        if self.is_idle() && !std::mem::replace(&mut self.idle_timer, true) {
+            let (actor, left) = (myself.clone(), self.idle_left());
             self.args.node.spawn(async move {
-                tokio::time::sleep(idle).await;
-                let _ = actor.cast(AgentMsg::Idle(activity));
+                tokio::time::sleep(left).await;
+                let _ = actor.cast(AgentMsg::Idle);
             });
         }
+    }
+
+    fn idle_left(&self) -> Duration {
+        let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
+        idle.saturating_sub(self.active_at.elapsed())
     }
 
     fn leave(&self, myself: &ActorRef<AgentMsg>) {
