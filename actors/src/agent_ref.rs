@@ -9,9 +9,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
-use crate::info::{Inspection, Milestone, RawOutcome, RunInfo, parse_json, run_info};
-use crate::lanes::{Stored, is_cleared, outcome};
-use crate::list::{self, Cursor, RunFilter, RunPage};
+use crate::frame_page::{self, FramePage, LogEnd};
+use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
+use crate::lanes::{Stored, outcome};
+use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::tail::{After, Tail};
@@ -39,17 +40,6 @@ pub struct DispatchOptions {
     pub input_preview: Option<Value>,
     /// Whether the run is meant to outlive whoever dispatches it.
     pub detached: bool,
-}
-
-/// What a registry has under an id.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Lookup {
-    /// Nothing: the id is free.
-    Unknown,
-    /// The tombstone of a cleared run: the id is never used again.
-    Cleared,
-    /// A run.
-    Run(Box<RunInfo>),
 }
 
 /// The most bytes of a preview and of display data that a caller gives.
@@ -186,7 +176,41 @@ impl AgentRef {
     }
 
     pub(crate) fn tail_known(&self, run_id: &RunId, after: After) -> Tail {
-        Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.to_string(), after)
+        Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.clone(), after)
+    }
+
+    /// Where a run's log ends, so far; straight from the store.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRun`], [`Error::Cleared`], an invalid id, failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn log_end(&self, run_id: &str) -> Result<LogEnd, Error> {
+        let run_id = RunId::new(run_id)?;
+        let committer = &self.node.committer;
+        let stored = frame_page::stored(committer, self.run_key(&run_id), &run_id).await?;
+        Ok(LogEnd::from(&stored))
+    }
+
+    /// A page of at most `limit` frames of a run; it may hold fewer. Does not wait for frames that
+    /// are still to come, but, as a tail does, for the start hook.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRun`], [`Error::Cleared`], [`Error::BeyondEnd`], an invalid id, failures of
+    /// the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn frames(
+        &self,
+        run_id: &str,
+        after: After,
+        limit: usize,
+    ) -> Result<FramePage, Error> {
+        let run_id = RunId::new(run_id)?;
+        self.ask(&run_id, RunRequest::Tail).await?;
+        frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
 
     /// What the registry has under an id, straight from the store.
@@ -197,12 +221,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Reads only.
     pub async fn lookup(&self, run_id: &str) -> Result<Lookup, Error> {
-        let run = self.run_key(&RunId::new(run_id)?);
-        match Stored::read_key(&self.node.committer, run).await? {
-            Some(stored) => Ok(Lookup::Run(Box::new(run_info(&stored.record)?))),
-            None if is_cleared(&self.node.committer, run).await? => Ok(Lookup::Cleared),
-            None => Ok(Lookup::Unknown),
-        }
+        list::lookup(&self.node.committer, &self.path, &RunId::new(run_id)?).await
     }
 
     /// Whether a run has this id and this type, in any status.
@@ -232,6 +251,18 @@ impl AgentRef {
         limit: usize,
     ) -> Result<RunPage, Error> {
         list::list(&self.node.committer, &self.path, filter, after, limit).await
+    }
+
+    /// The ids of the runs that have begun, or wait for a slot, and have not ended. Costs as much as
+    /// there are of those, whatever else is retained.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        list::unfinished(&self.node.committer, &self.path).await
     }
 
     /// Clears runs: cancels those that live, and removes everything that is stored of them but

@@ -7,6 +7,7 @@ use ghostlight_protocol::AgentPath;
 use ghostlight_supervisor::{Backoff, ChildSpec, Decision, Exhausted, ExitNotice};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Error;
@@ -82,6 +83,11 @@ impl Agents {
                 let _ = waiter.send(Err(error.clone()));
             }
         }
+    }
+
+    /// Whether the agent is in memory, or on its way there.
+    pub(crate) fn is_known(&self, path: &AgentPath) -> bool {
+        self.lock().contains_key(path)
     }
 
     /// The agent in memory, if it is.
@@ -162,7 +168,8 @@ impl Node {
         operations.close();
         let kind = Arc::clone(self.kinds.get(path.agent_type())?);
         let supervisors = self.supervisors.get().ok_or(Error::Stopped)?;
-        let args = AgentArgs { node: Arc::clone(self), path: path.clone(), kind, operations };
+        let life = CancellationToken::new();
+        let args = AgentArgs { node: Arc::clone(self), path: path.clone(), kind, operations, life };
         let spec = ChildSpec::transient(path.as_str(), move || (AgentActor, args.clone()))
             .backoff(Backoff::default())
             .on_exhausted(Exhausted::RetryAtMax);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
-use storage::records::{LiveRecord, QueuedRecord, RunRecord};
-use storage::{Key, codec};
+use storage::records::RunRecord;
+use storage::{Committer, Key, codec};
 
 use crate::Error;
-use crate::lanes::each;
+use crate::list;
 use crate::messages::{AgentMsg, RunRequest};
 use crate::node::Node;
 use crate::shared::Shared;
@@ -24,30 +24,33 @@ pub(crate) async fn cancel_live(
     parent: &AgentPath,
     reason: &str,
 ) -> Result<(), Error> {
-    let agent = AgentKey::from(parent);
-    let mut ids = Vec::new();
-    each(&node.committer, Key::live_of(agent), |key, value| {
-        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
-        Ok(())
-    })
-    .await?;
-    each(&node.committer, Key::queue_of(agent), |key, value| {
-        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
-        Ok(())
-    })
-    .await?;
-    for id in ids {
-        let run_id = RunId::new(&id)?;
-        let key = Key::record(RunKey::new(parent, &run_id));
-        let Some(read) = node.committer.get(key.clone().into_bytes()).await? else { continue };
-        // Nobody waits for a detached run; it goes on.
-        if codec::decode::<RunRecord>(&key, &read.value)?.detached {
-            continue;
-        }
+    if node.agents.is_known(parent) {
+        // What is being dispatched is found only once it is recorded.
+        node.ask(parent, AgentMsg::Settle).await?;
+    }
+    for run_id in awaited(&node.committer, parent).await? {
         node.ask(parent, |reply| {
             AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
         })
         .await?;
     }
     Ok(())
+}
+
+/// The live and queued runs of `parent` that somebody waits for.
+pub(crate) async fn awaited(
+    committer: &Committer,
+    parent: &AgentPath,
+) -> Result<Vec<RunId>, Error> {
+    let mut awaited = Vec::new();
+    for id in list::unfinished(committer, parent).await? {
+        let run_id = RunId::new(&id)?;
+        let key = Key::record(RunKey::new(parent, &run_id));
+        let Some(read) = committer.get(key.clone().into_bytes()).await? else { continue };
+        // Nobody waits for a detached run; it goes on.
+        if !codec::decode::<RunRecord>(&key, &read.value)?.detached {
+            awaited.push(run_id);
+        }
+    }
+    Ok(awaited)
 }

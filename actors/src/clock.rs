@@ -15,6 +15,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct WallClock;
 
 impl Clock for WallClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that others ask")]
     fn now_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         millis(since)

@@ -130,6 +130,28 @@ pub enum Error {
     /// No run has this id.
     #[error("no run {0:?} is known here")]
     UnknownRun(String),
+    /// A position after the last frame that the run has.
+    #[error("the position is beyond the end of run {run_id:?}, which has {frames} frames")]
+    BeyondEnd {
+        /// The id of the run.
+        run_id: String,
+        /// How many frames it has.
+        frames: u64,
+    },
+    /// Runs that were to be cleared are live, and there is no system to stop them.
+    #[error(
+        "{live} runs are live and were not cleared (such as {}), {cleared} others were; cancel \
+         them and start the program that executes them, or clear while it runs",
+        examples.join(", ")
+    )]
+    LiveRuns {
+        /// How many runs were cleared.
+        cleared: usize,
+        /// How many were not.
+        live: usize,
+        /// The ids of the first of those, at most 20.
+        examples: Vec<String>,
+    },
     /// The parent's cap is reached, and it does not queue.
     #[error("maxConcurrentAgentTools ({limit}) exceeded")]
     CapExceeded {
@@ -169,7 +191,7 @@ pub enum Error {
     OwnQueue(String),
     /// The store failed.
     #[error(transparent)]
-    Storage(#[from] storage::Error),
+    Storage(storage::Error),
     /// The agent's actor could not be started, or is being restarted too often.
     #[error("agent {agent} does not start: {why}")]
     AgentDown {
@@ -181,6 +203,16 @@ pub enum Error {
     /// The system is shutting down, or has been dropped.
     #[error("the system has stopped")]
     Stopped,
+}
+
+impl From<storage::Error> for Error {
+    fn from(error: storage::Error) -> Self {
+        match error {
+            // The store is closed by whoever stops the system, and by nobody else.
+            storage::Error::Closed => Self::Stopped,
+            error => Self::Storage(error),
+        }
+    }
 }
 
 impl Error {

@@ -9,9 +9,10 @@ use ghostlight_protocol::{
 use ghostlight_storage as storage;
 use storage::payload::RECORD_INLINE_BYTES_MAX;
 use storage::records::{EndRecord, LogEntry, OwedRecord, RunRecord};
-use storage::{Batch, Changes, Key};
+use storage::{Batch, Changes, Expect, Key};
 
 use crate::info::RawOutcome;
+use crate::lanes::Stored;
 use crate::log_writer::LogWriter;
 use crate::node::Node;
 use crate::registry::Returned;
@@ -27,10 +28,10 @@ pub(crate) enum Decided {
 }
 
 /// Adds everything that the end of a run changes, but for the record itself and the log, which the
-/// caller writes with the entries that come before. Returns how the run ends, for when it is
-/// durable.
+/// caller writes with the entries that come before. `owes_finish` says whether the parent has a
+/// finish hook to be told. Returns how the run ends, for when it is durable.
 pub(crate) fn add_end(
-    node: &Node,
+    owes_finish: bool,
     parent: &AgentPath,
     decided: Decided,
     record: &mut RunRecord,
@@ -82,7 +83,7 @@ pub(crate) fn add_end(
     if let Some(number) = record.queue_number.take() {
         commit.changes.delete(&Key::queue(agent, number, run));
     }
-    if node.owes_finish(parent) {
+    if owes_finish {
         commit.changes.put(&Key::owed(agent, run, FINISH), &owed(record, commit.now_ms));
     }
     record.end = Some(end);
@@ -128,6 +129,43 @@ pub(crate) fn tell_ended(
         "run ended"
     );
     node.hub.ended(run, outcome);
+}
+
+/// A cancel that ended a run, durably.
+pub(crate) struct Cancelled {
+    pub(crate) record: RunRecord,
+    pub(crate) outcome: RawOutcome,
+    /// The number of the first of the frames.
+    pub(crate) first: u64,
+    pub(crate) entries: Vec<LogEntry>,
+}
+
+/// Cancels a run that nobody executes: the request and the end are one commit.
+pub(crate) async fn cancel_unowned(
+    committer: &storage::Committer,
+    owes_finish: bool,
+    parent: &AgentPath,
+    stored: Stored,
+    mut writer: LogWriter,
+    reason: &str,
+    now_ms: u64,
+) -> Result<Cancelled, storage::Error> {
+    let run = writer.run();
+    let mut record = stored.record;
+    record.cancel = Some(text::cut(reason, text::REASON_BYTES_MAX));
+    if let Ok(state) = record.state.apply(Event::CancelRequested) {
+        record.state = state;
+    }
+    let mut commit = Commit::new(now_ms);
+    let outcome =
+        add_end(owes_finish, parent, Decided::Aborted, &mut record, &mut writer, &mut commit);
+    debug_assert_eq!(record.state.phase, Phase::Ended(End::Aborted));
+    let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
+    let first = writer.append(&mut entries, now_ms, &mut changes, &mut parts);
+    changes.expect(&Key::record(run), Expect::At(stored.record_revision));
+    changes.put(&Key::record(run), &record);
+    commit_all(committer, parts, changes.into_batch()).await?;
+    Ok(Cancelled { record, outcome, first, entries })
 }
 
 /// One commit under construction.

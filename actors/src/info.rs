@@ -5,12 +5,12 @@ use ghostlight_protocol::{
     AgentPath, Failure, InterruptReason, NotCompleted, Outcome, Phase, Status,
 };
 use ghostlight_storage as storage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use storage::records::{EndRecord, RunRecord};
 
 /// A run as its parent's registry has it. The field names in JSON are those of the contract, 2.8.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunInfo {
     /// The run's id.
@@ -71,8 +71,15 @@ impl Serialize for AgentAddress {
     }
 }
 
+impl<'de> Deserialize<'de> for AgentAddress {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
 /// A run as it stands: its registry row, its output, and its signals so far.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inspection {
     /// The registry row.
@@ -85,7 +92,7 @@ pub struct Inspection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
     /// The milestones, in order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub milestones: Vec<Milestone>,
     /// The run's place in its parent's queue, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +102,7 @@ pub struct Inspection {
 }
 
 /// A milestone that a run has reached.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Milestone {
     /// Its name.
     pub name: String,

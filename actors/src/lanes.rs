@@ -9,12 +9,13 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{AgentKey, Outcome, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
 use storage::records::{Head, LiveRecord, OwedRecord, QueuedRecord, RunRecord, TombstoneRecord};
 use storage::{Committer, Key, codec};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
@@ -26,24 +27,64 @@ use crate::past::Past;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
-pub(crate) use clear::purge;
+pub(crate) use clear::{bury, children, purge};
 pub(crate) use start::start_existing;
 
 /// What a lane does.
 pub(crate) enum Operation {
-    Start { start: Box<StartRun>, reply: Reply<Started> },
-    StartAtCap { start: Box<StartRun>, reply: Reply<Started>, cap: usize, number: Option<u64> },
+    /// `held`: whether the run had a slot before.
+    Start {
+        start: Box<StartRun>,
+        reply: Reply<Started>,
+        held: bool,
+    },
+    StartAtCap {
+        start: Box<StartRun>,
+        reply: Reply<Started>,
+        cap: usize,
+        number: Option<u64>,
+    },
     Admit,
-    Resume { woken: bool, reply: Option<Reply<()>> },
-    Inspect { reply: Reply<Option<Inspection>> },
-    Cancel { reason: String, reply: Reply<()> },
-    Tail { reply: Reply<Option<()>> },
-    Clear { reply: Reply<bool> },
+    Enter {
+        entering: Box<Entering>,
+        cancelled: Cancelled,
+    },
+    Resume {
+        woken: bool,
+        reply: Option<Reply<()>>,
+    },
+    Inspect {
+        reply: Reply<Option<Inspection>>,
+    },
+    Cancel {
+        reason: String,
+        reply: Reply<()>,
+    },
+    Tail {
+        reply: Reply<Option<()>>,
+    },
+    Clear {
+        reply: Reply<bool>,
+    },
 }
 
+/// A recorded run on its way to its actor.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    pub(crate) record: RunRecord,
+    pub(crate) record_revision: u64,
+    pub(crate) writer: LogWriter,
+    pub(crate) past: Past,
+}
+
+/// Brings a cancel to a run that is on its way to its actor.
+pub(crate) type Cancelled = oneshot::Receiver<(String, Reply<()>)>;
+
 /// How an operation left its run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct LaneEnd {
+    /// The run is recorded, and enters its code next.
+    pub(crate) entering: Option<Box<Entering>>,
     /// The run's actor owns the run now.
     pub(crate) live: bool,
     /// Whether the run holds a slot; `None`: as before.
@@ -56,16 +97,23 @@ pub(crate) struct LaneEnd {
 
 impl LaneEnd {
     pub(crate) const UNCHANGED: Self =
-        Self { live: false, holds_slot: None, queued: 0, admission: false };
-    pub(crate) const LIVE: Self =
-        Self { live: true, holds_slot: Some(true), queued: 0, admission: false };
-    pub(crate) const FREE: Self =
-        Self { live: false, holds_slot: Some(false), queued: 0, admission: false };
+        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: false };
+    pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
+    pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
+
+    pub(crate) fn enter(entering: Entering) -> Self {
+        let entering = Some(Box::new(entering));
+        Self { entering, holds_slot: Some(true), ..Self::UNCHANGED }
+    }
+
+    pub(crate) fn slot(held: bool) -> Self {
+        Self { holds_slot: Some(held), ..Self::UNCHANGED }
+    }
 }
 
 pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operation) -> LaneEnd {
     match operation {
-        Operation::Start { start, reply } => start::start(args, &start, reply).await,
+        Operation::Start { start, reply, held } => start::start(args, &start, reply, held).await,
         Operation::StartAtCap { start, reply, cap, number } => {
             start::start_at_cap(args, &start, reply, cap, number).await
         }
@@ -75,6 +123,9 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
                 LaneEnd::FREE
             });
             LaneEnd { admission: true, ..end }
+        }
+        Operation::Enter { entering, cancelled } => {
+            start::enter(args, run_id, *entering, cancelled).await
         }
         Operation::Resume { woken, reply } => {
             let (end, answer) = match resume::resume(args, run_id, woken).await {
@@ -91,7 +142,7 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             end
         }
         Operation::Inspect { reply } => {
-            let _ = reply.send(inspect(args, run_id).await);
+            let _ = reply.send(inspect(&args.node.committer, &args.path, run_id).await);
             LaneEnd::UNCHANGED
         }
         Operation::Cancel { reason, reply } => cancel::cancel(args, run_id, reason, reply).await,
@@ -139,9 +190,10 @@ impl Stored {
         Ok(Some(Self { record, record_revision, head, head_revision }))
     }
 
-    pub(crate) fn writer(&self, args: &AgentArgs, run: RunKey) -> LogWriter {
+    /// The log's next writer.
+    pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
         let head = Head { epoch: self.head.epoch + 1, ..self.head };
-        LogWriter::new(run, args.node.incarnation, head, self.head_revision)
+        LogWriter::new(run, incarnation, head, self.head_revision)
     }
 }
 
@@ -176,14 +228,18 @@ pub(crate) async fn outcome(
 }
 
 /// A run that is not in memory, as it stands.
-pub(crate) async fn inspect(args: &AgentArgs, run_id: &RunId) -> Result<Option<Inspection>, Error> {
-    let run = RunKey::new(&args.path, run_id);
-    let Some(stored) = Stored::read(args, run_id).await? else { return Ok(None) };
+pub(crate) async fn inspect(
+    committer: &Committer,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<Option<Inspection>, Error> {
+    let run = RunKey::new(parent, run_id);
+    let Some(stored) = Stored::read_key(committer, run).await? else { return Ok(None) };
     let position = match stored.record.queue_number {
-        Some(number) => Some(queue_position(args, number).await?),
+        Some(number) => Some(queue_position(committer, parent, number).await?),
         None => None,
     };
-    inspect_stored(&args.node.committer, run, stored, position).await.map(Some)
+    inspect_stored(committer, run, stored, position).await.map(Some)
 }
 
 pub(crate) async fn inspect_stored(
@@ -212,16 +268,14 @@ pub(crate) async fn inspect_stored(
 pub(crate) async fn spawn(
     args: &AgentArgs,
     run_id: &RunId,
-    record: RunRecord,
-    record_revision: u64,
-    writer: LogWriter,
-    past: Past,
+    entering: Entering,
     decided: Option<Decided>,
+    permit: OwnedSemaphorePermit,
 ) -> Result<LaneEnd, Error> {
+    let Entering { record, record_revision, writer, past } = entering;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;
-    let permit = Arc::clone(&node.runnable).acquire_owned().await.map_err(|_| Error::Stopped)?;
     let input = record.input.clone().read(&node.committer, run).await?;
     let path = args.path.child(&record.agent_type, run_id)?;
     let signals = past.signals.clone();
@@ -246,6 +300,11 @@ pub(crate) async fn spawn(
         Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
         Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
     }
+}
+
+/// Waits for a place among the runs that the system executes at once.
+pub(crate) async fn permit(args: &AgentArgs) -> Result<OwnedSemaphorePermit, Error> {
+    Arc::clone(&args.node.runnable).acquire_owned().await.map_err(|_| Error::Stopped)
 }
 
 /// What a new life of an agent finds in the store.
@@ -294,6 +353,12 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         Ok(())
     })
     .await?;
+    // A run that has ended keeps its slot for as long as its code has not returned.
+    for run_id in node.live.of(&args.path) {
+        if found.slots.insert(RunKey::new(&args.path, &run_id)) {
+            found.live.push(run_id);
+        }
+    }
     each(&node.committer, Key::queue_of(agent), |key, value| {
         codec::decode::<QueuedRecord>(key, value)?;
         found.queued += 1;
@@ -327,7 +392,7 @@ pub(crate) async fn each(
     }
 }
 
-fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
+pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
     RunId::new(run_id).map_err(|error| storage::Error::Corrupt {
         key: key.to_string(),
         why: format!("its run id: {error}"),
@@ -345,9 +410,13 @@ pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error>
     Ok(Some(valid_id(&key, &record.run_id)?))
 }
 
-async fn queue_position(args: &AgentArgs, number: u64) -> Result<usize, Error> {
+async fn queue_position(
+    committer: &Committer,
+    parent: &AgentPath,
+    number: u64,
+) -> Result<usize, Error> {
     let mut position = 0;
-    each(&args.node.committer, Key::queue_of(AgentKey::from(&args.path)), |key, _| {
+    each(committer, Key::queue_of(AgentKey::from(parent)), |key, _| {
         position += usize::from(key.queue_number().is_some_and(|other| other < number));
         Ok(())
     })

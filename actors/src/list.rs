@@ -1,12 +1,38 @@
 //! Lists of runs, straight from the store: no agent has to be in memory for it.
 
-use ghostlight_protocol::{AgentKey, AgentPath, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey, Status};
 use ghostlight_storage as storage;
-use storage::records::{RegistryRecord, RunRecord};
+use storage::records::{LiveRecord, QueuedRecord, RegistryRecord, RunRecord};
 use storage::{Committer, Key, Limit, codec};
 
 use crate::Error;
 use crate::info::{RunInfo, run_info};
+use crate::lanes::{Stored, each, is_cleared};
+
+/// What a registry has under an id.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    /// Nothing: the id is free.
+    Unknown,
+    /// The tombstone of a cleared run: the id is never used again.
+    Cleared,
+    /// A run.
+    Run(Box<RunInfo>),
+}
+
+/// Looks an id up in the registry of `parent`.
+pub(crate) async fn lookup(
+    committer: &Committer,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<Lookup, Error> {
+    let run = RunKey::new(parent, run_id);
+    match Stored::read_key(committer, run).await? {
+        Some(stored) => Ok(Lookup::Run(Box::new(run_info(&stored.record)?))),
+        None if is_cleared(committer, run).await? => Ok(Lookup::Cleared),
+        None => Ok(Lookup::Unknown),
+    }
+}
 
 /// Which runs are meant; all parts must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,6 +155,26 @@ async fn read_record(committer: &Committer, run: RunKey) -> Result<Option<RunRec
         Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
         None => Ok(None),
     }
+}
+
+/// The ids of the runs of `parent` that have not ended: those that have begun, then the queue.
+pub(crate) async fn unfinished(
+    committer: &Committer,
+    parent: &AgentPath,
+) -> Result<Vec<String>, Error> {
+    let agent = AgentKey::from(parent);
+    let mut ids = Vec::new();
+    each(committer, Key::live_of(agent), |key, value| {
+        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
+        Ok(())
+    })
+    .await?;
+    each(committer, Key::queue_of(agent), |key, value| {
+        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
+        Ok(())
+    })
+    .await?;
+    Ok(ids)
 }
 
 /// The addresses of all agents that have runs, in the order of their addresses.

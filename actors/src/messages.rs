@@ -80,6 +80,8 @@ pub(crate) enum AgentMsg {
     /// Perhaps nothing has happened for the idle time.
     Idle,
     Evict(Reply<()>),
+    /// Answered once every dispatch that came before is recorded, or refused.
+    Settle(Reply<()>),
     /// A turn of the user's program.
     Turn(crate::turns::AdHoc),
 }
@@ -107,6 +109,8 @@ pub(crate) enum RunMsg {
     Mismatch(Mismatch),
     ProgressDue,
     GraceOver,
+    /// The code was dropped a while ago; what has not ended by now blocks its thread.
+    Overdue,
     /// The cancels of all descendants are durable.
     Cascaded,
     Inspect(Reply<Option<Inspection>>),

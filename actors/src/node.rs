@@ -219,17 +219,47 @@ impl Node {
 /// The runs whose actors are alive. The store is the authority; this is for finding them.
 #[derive(Default)]
 pub(crate) struct LiveRuns {
-    actors: Mutex<HashMap<RunKey, ActorRef<RunMsg>>>,
+    runs: Mutex<HashMap<RunKey, LiveRun>>,
     removed: Notify,
 }
 
+struct LiveRun {
+    actor: ActorRef<RunMsg>,
+    parent: AgentPath,
+    run_id: RunId,
+    /// Its end is durable, but its code has not returned.
+    stopping: bool,
+}
+
 impl LiveRuns {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, ActorRef<RunMsg>>> {
-        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, LiveRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, run: RunKey, actor: ActorRef<RunMsg>) {
-        self.lock().insert(run, actor);
+    pub(crate) fn insert(&self, parent: &AgentPath, run_id: &RunId, actor: ActorRef<RunMsg>) {
+        let run = RunKey::new(parent, run_id);
+        let (parent, run_id) = (parent.clone(), run_id.clone());
+        self.lock().insert(run, LiveRun { actor, parent, run_id, stopping: false });
+    }
+
+    /// The run has ended, but its code has not returned.
+    pub(crate) fn stopping(&self, run: RunKey) {
+        if let Some(live) = self.lock().get_mut(&run) {
+            live.stopping = true;
+        }
+    }
+
+    pub(crate) fn is_stopping(&self, run: RunKey) -> bool {
+        self.lock().get(&run).is_some_and(|live| live.stopping)
+    }
+
+    /// The runs of an agent, in the order of their ids.
+    pub(crate) fn of(&self, parent: &AgentPath) -> Vec<RunId> {
+        let of_parent = |live: &&LiveRun| live.parent == *parent;
+        let mut ids: Vec<_> =
+            self.lock().values().filter(of_parent).map(|live| live.run_id.clone()).collect();
+        ids.sort();
+        ids
     }
 
     pub(crate) fn remove(&self, run: RunKey) {
@@ -249,7 +279,7 @@ impl LiveRuns {
     }
 
     pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {
-        self.lock().get(&run).cloned()
+        self.lock().get(&run).map(|live| live.actor.clone())
     }
 
     pub(crate) fn len(&self) -> usize {

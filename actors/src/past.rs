@@ -45,7 +45,7 @@ impl Signals {
 }
 
 /// What a re-entry of the code starts with.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) log: Vec<Recorded<CallResult>>,
     /// Where the last chunk of each outside stream ends.

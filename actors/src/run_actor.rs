@@ -8,6 +8,7 @@ mod commit;
 pub(crate) mod ending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight_protocol::RunState;
 use ghostlight_protocol::run::Event;
@@ -33,6 +34,9 @@ use crate::{Error, RunContext};
 pub(crate) use self::commit::done;
 
 pub(crate) struct RunActor;
+
+/// How long a task that was dropped may take to be gone before it counts as blocked.
+const DROP_WAIT: Duration = Duration::from_millis(100);
 
 /// What a run's actor starts with: everything was read, and its epoch is durable.
 pub(crate) struct RunArgs {
@@ -67,8 +71,8 @@ pub(crate) struct RunActorState {
     left: &'static str,
     /// Whoever waits for a cancel to be durable.
     cancel_replies: Vec<Reply<()>>,
-    /// The cancels of all descendants are durable, or there was no cancel.
-    cascaded: bool,
+    /// How many rounds of cancelling descendants are under way; the end waits for them.
+    cascades: usize,
     progress_at: Option<Instant>,
     progress_timer: bool,
     _permit: OwnedSemaphorePermit,
@@ -97,7 +101,7 @@ impl Actor for RunActor {
         } = args;
         // The cell is empty: every life of a run has a `Shared` of its own.
         let _ = shared.actor.set(myself.clone());
-        shared.node.live.insert(shared.run, myself.clone());
+        shared.node.live.insert(&shared.parent, &shared.run_id, myself.clone());
         let frames = FrameMaker::new(&record);
         let mut state = RunActorState {
             shared,
@@ -113,7 +117,7 @@ impl Actor for RunActor {
             ending: Ending::Working,
             left: ending::ENDED,
             cancel_replies: Vec::new(),
-            cascaded: true,
+            cascades: 0,
             progress_at: None,
             progress_timer: false,
             _permit: permit,
@@ -150,8 +154,9 @@ impl Actor for RunActor {
             RunMsg::Dormant(activity) => state.dormant(&myself, activity),
             RunMsg::Mismatch(mismatch) => state.mismatch(&myself, mismatch),
             RunMsg::GraceOver => state.grace_over(&myself),
+            RunMsg::Overdue => state.overdue(&myself),
             RunMsg::Cascaded => {
-                state.cascaded = true;
+                state.cascades = state.cascades.saturating_sub(1);
                 state.pump(&myself);
             }
             RunMsg::Inspect(reply) => {
@@ -193,19 +198,28 @@ impl RunActorState {
         });
     }
 
-    /// Drops the code. Whoever waits for the end is not kept waiting by code that blocks its thread;
-    /// the run keeps its id and its slot until the task has really ended.
-    fn grace_over(&mut self, myself: &ActorRef<RunMsg>) {
-        self.abort_code();
-        if matches!(self.ending, Ending::Working) {
-            self.ending = Ending::Decided(Decided::Aborted);
-            self.pump(myself);
-        }
-    }
-
     fn abort_code(&mut self) {
         if let Some(code) = &self.code {
             code.abort();
+        }
+    }
+
+    /// Drops the code of a cancelled run, and gives the drop a moment.
+    fn grace_over(&mut self, myself: &ActorRef<RunMsg>) {
+        self.abort_code();
+        let actor = myself.clone();
+        self.shared.node.spawn(async move {
+            tokio::time::sleep(DROP_WAIT).await;
+            let _ = actor.cast(RunMsg::Overdue);
+        });
+    }
+
+    /// The code blocks its thread and cannot be dropped: nobody waits for it any longer.
+    fn overdue(&mut self, myself: &ActorRef<RunMsg>) {
+        if matches!(self.ending, Ending::Working) && self.state().cancelling {
+            self.shared.stop();
+            self.ending = Ending::Decided(Decided::Aborted);
+            self.cascade(myself);
         }
     }
 
@@ -239,7 +253,6 @@ impl RunActorState {
         if self.apply(Event::CancelRequested) {
             self.record.cancel = Some(crate::text::cut(&reason, crate::text::REASON_BYTES_MAX));
         }
-        self.cascaded = false;
         self.pump(myself);
     }
 
@@ -264,9 +277,9 @@ impl RunActorState {
         self.cascade(myself);
     }
 
-    /// Cancels the live runs that this run has dispatched and awaits.
+    /// Cancels the live runs that this run has dispatched and awaits; the end waits for it.
     fn cascade(&mut self, myself: &ActorRef<RunMsg>) {
-        self.cascaded = false;
+        self.cascades += 1;
         let (shared, actor) = (Arc::clone(&self.shared), myself.clone());
         let reason = self.record.cancel.clone().unwrap_or_default();
         self.shared.node.spawn(async move {

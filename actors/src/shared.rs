@@ -343,6 +343,11 @@ impl Shared {
         Some(due)
     }
 
+    /// Lets nothing that the code asks for happen any more.
+    pub(crate) fn stop(&self) {
+        self.lock().frozen = true;
+    }
+
     /// When the first sleep of a dormant run is due.
     pub(crate) fn first_due(&self) -> Option<u64> {
         self.lock().sleeps.values().min().copied()

@@ -12,6 +12,7 @@ use ghostlight_supervisor::{ExitNotice, ExitReason};
 use storage::CommitterHandle;
 
 pub use self::builder::SystemBuilder;
+pub(crate) use self::builder::open_locked;
 
 use crate::agent_ref::AgentRef;
 use crate::messages::{AgentMsg, RunExit};
@@ -37,6 +38,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Handles keep the node alive, but not the store open.
+        self.node.committer.fence();
         self.node.stop_now();
     }
 }
@@ -75,6 +78,11 @@ impl System {
     pub fn agent_at(&self, path: &AgentPath) -> Result<AgentRef, Error> {
         self.inner.node.kinds.get(path.agent_type())?;
         Ok(AgentRef::new(Arc::clone(&self.inner.node), path.clone()))
+    }
+
+    /// The registered agent types, in the order of their names.
+    pub fn agent_types(&self) -> Vec<String> {
+        self.inner.node.kinds.names()
     }
 
     /// The addresses of all agents that have runs.
@@ -123,21 +131,26 @@ impl System {
         let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
         let left = node.live.len();
         node.stop().await;
-        let handle = {
-            let mut committer =
-                self.inner.committer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            committer.take()
-        };
-        if let Some(handle) = handle
-            && let Err(error) = handle.shutdown().await
-        {
+        if let Err(error) = self.close_store().await {
             tracing::error!(%error, "the store was not closed in order");
         }
         left
     }
 
+    async fn close_store(&self) -> Result<(), storage::Error> {
+        let handle = {
+            let mut committer =
+                self.inner.committer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            committer.take()
+        };
+        match handle {
+            Some(handle) => handle.shutdown().await,
+            None => Ok(()),
+        }
+    }
+
     /// Stops the system where it stands, as a SIGKILL of the process would: nothing more is
-    /// written. Returns when all its actors and tasks are gone.
+    /// written. Returns when all its actors and tasks are gone and the store is closed.
     ///
     /// # Cancel safety
     /// Dropped, some actors may go on for a moment; nothing more is written all the same.
@@ -145,6 +158,8 @@ impl System {
         let node = &self.inner.node;
         node.committer.fence();
         node.stop().await;
+        // Whatever the store has to say of its end: nobody relies on it after a crash.
+        let _ = self.close_store().await;
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {

@@ -8,18 +8,15 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use ghostlight_protocol::frame::Frame;
-use ghostlight_protocol::{Phase, RunKey};
-use ghostlight_storage as storage;
-use storage::payload::PAGE;
-use storage::records::LogRecord;
-use storage::{Key, codec};
+use ghostlight_protocol::{RunId, RunKey};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
-use crate::frames::{FrameMaker, load};
+use crate::frame_page::{self, LogEnd, read_log};
+use crate::frames::FrameMaker;
 use crate::hub::Published;
-use crate::lanes::{Stored, is_cleared};
+use crate::lanes::is_cleared;
 use crate::node::Node;
 
 /// After which frame a tail begins.
@@ -35,7 +32,8 @@ impl After {
         Self(Some(number))
     }
 
-    fn next(self) -> u64 {
+    /// The number of the first frame after it.
+    pub(crate) fn next(self) -> u64 {
         self.0.map_or(0, |number| number.saturating_add(1))
     }
 }
@@ -61,7 +59,7 @@ type Reading = Pin<Box<dyn Future<Output = (Source, Option<Result<Arc<Frame>, Er
 pub(crate) struct Source {
     node: Arc<Node>,
     run: RunKey,
-    run_id: String,
+    run_id: RunId,
     frames: Option<FrameMaker>,
     live: broadcast::Receiver<Published>,
     /// The number of the next frame to deliver.
@@ -74,7 +72,7 @@ pub(crate) struct Source {
 }
 
 impl Tail {
-    pub(crate) fn new(node: Arc<Node>, run: RunKey, run_id: String, after: After) -> Self {
+    pub(crate) fn new(node: Arc<Node>, run: RunKey, run_id: RunId, after: After) -> Self {
         // Before the log is read, so that nothing falls between the two.
         let live = node.hub.subscribe(run);
         let source = Source {
@@ -91,7 +89,8 @@ impl Tail {
         Self { source: Some(source), reading: None }
     }
 
-    /// The next frame; `None` after the run's hard end.
+    /// The next frame; `None` after the run's hard end. A position beyond the end of the log waits
+    /// for the end as well.
     ///
     /// # Errors
     /// [`Error::UnknownRun`], [`Error::Cleared`] when the run is cleared, [`Error::Stopped`] when
@@ -146,13 +145,15 @@ impl Source {
                 Ok(Published::Frame(frame)) if frame.sequence == self.next => {
                     return Some(Ok(self.deliver(frame)));
                 }
-                // Read from the log already.
-                Ok(Published::Frame(frame)) if frame.sequence < self.next => {}
+                // Read from the log already, or before the reader's position.
+                Ok(Published::Frame(frame)) if frame.sequence < self.next => {
+                    self.over = frame.event.is_hard_end();
+                }
                 // A gap, or so far behind that frames were dropped.
                 Ok(Published::Frame(_)) | Err(RecvError::Lagged(_)) => self.behind = true,
                 Ok(Published::Cleared) => {
                     self.over = true;
-                    return Some(Err(Error::Cleared(self.run_id.clone())));
+                    return Some(Err(Error::Cleared(self.run_id.to_string())));
                 }
                 Err(RecvError::Closed) => {
                     self.over = true;
@@ -171,43 +172,23 @@ impl Source {
     /// Reads the next page of the log.
     async fn read(&mut self) -> Result<(), Error> {
         let committer = &self.node.committer;
-        let prefix = Key::log(self.run);
-        let after = Key::log_before(self.run, self.next).into_bytes();
-        let page = committer.scan(prefix.into_bytes(), Some(after), PAGE).await?;
-        if self.frames.is_none() {
-            let stored = Stored::read_key(committer, self.run).await?;
-            self.frames = stored.map(|stored| FrameMaker::new(&stored.record));
-        }
-        // A half-deleted log is no end: the tombstone is there before the first key goes.
-        if is_cleared(committer, self.run).await? {
-            return Err(Error::Cleared(self.run_id.clone()));
-        }
-        let Some(frames) = &self.frames else {
-            return Err(Error::UnknownRun(self.run_id.clone()));
-        };
-        self.behind = !page.is_empty();
-        if page.is_empty() {
-            // Live frames follow, unless the reader has the run's end already.
-            let stored = Stored::read_key(committer, self.run).await?;
-            if let Some(Stored { record, head, .. }) = stored
-                && matches!(record.state.phase, Phase::Ended(_))
-            {
-                self.behind = self.next < head.next_number;
-                self.over = !self.behind;
+        if let Some(maker) = &self.frames {
+            let page = read_log(committer, self.run, maker, self.next).await?;
+            // A half-deleted log is no end: the tombstone is there before the first key goes.
+            if is_cleared(committer, self.run).await? {
+                return Err(Error::Cleared(self.run_id.to_string()));
+            }
+            if !page.is_empty() {
+                self.page.extend(page);
+                return Ok(());
             }
         }
-        for entry in page {
-            let key = Key::from_bytes(entry.key);
-            let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
-            let first = record.first_number;
-            let entries = record.entries.into_iter().filter(|entry| entry.is_frame());
-            for (number, mut entry) in (first..).zip(entries) {
-                if number >= self.next {
-                    load(&mut entry, committer, self.run).await?;
-                    self.page.extend(frames.frame(number, &entry));
-                }
-            }
-        }
+        let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
+        self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
+        let end = LogEnd::from(&stored);
+        self.behind = self.next < end.frames;
+        // Of a run that has ended nothing is published any more.
+        self.over = !self.behind && end.ended;
         Ok(())
     }
 }

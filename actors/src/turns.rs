@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
@@ -300,19 +300,35 @@ where
     Fut: Future<Output = T> + Send + 'static,
 {
     refuse_own_queue(agent)?;
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let turn = AdHoc(Box::new(move |cx| {
-        let body = body(cx);
-        Box::pin(async move {
-            // Nobody may be waiting any more.
-            let _ = sender.send(body.await);
-        })
-    }));
-    let actor = node.agent(agent).await?;
-    actor.cast(AgentMsg::Turn(turn)).map_err(|_| down(agent, "it has just left memory"))?;
-    receiver
-        .await
-        .map_err(|_| down(agent, "the turn did not end: it panicked, or the agent was restarted"))
+    let body = Arc::new(Mutex::new(Some(body)));
+    loop {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let queued = Arc::clone(&body);
+        let turn = AdHoc(Box::new(move |cx| {
+            Box::pin(async move {
+                let body = queued.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(body) = body {
+                    // Nobody may be waiting any more.
+                    let _ = sender.send(body(cx).await);
+                }
+            })
+        }));
+        let actor = node.agent(agent).await?;
+        if actor.cast(AgentMsg::Turn(turn)).is_ok()
+            && let Ok(value) = receiver.await
+        {
+            return Ok(value);
+        }
+        if body.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            if node.is_draining() {
+                return Err(Error::Stopped);
+            }
+            return Err(down(agent, "the turn did not end: it panicked, or the agent crashed"));
+        }
+        // The agent left memory, or another turn panicked, before it was this one's turn. The end
+        // of the old life is told to us in a moment.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 fn down(agent: &AgentPath, why: &str) -> Error {

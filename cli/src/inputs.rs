@@ -91,13 +91,13 @@ pub struct Inputs {
 #[derive(Debug)]
 enum Reader {
     Arguments(std::vec::IntoIter<OsString>),
-    Stdin(List<io::StdinLock<'static>>),
+    Stdin(List<io::Stdin>),
     Spool(List<std::fs::File>),
     Files(Files),
 }
 
 impl Inputs {
-    /// Begins to read a source. Standard input is locked until the inputs are dropped.
+    /// Begins to read a source. Nothing else may read standard input from then on.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Inputs {
     pub fn open(source: Source) -> Result<Self, InputError> {
         let source = match source {
             Source::Arguments(words) => Reader::Arguments(words.into_iter()),
-            Source::Stdin { nul } => Reader::Stdin(List::new(io::stdin().lock(), nul)),
+            Source::Stdin { nul } => Reader::Stdin(List::new(io::stdin(), nul)),
             Source::Spool(path) => {
                 let unreadable = |source| InputError::Unreadable { path: path.clone(), source };
                 Reader::Spool(List::new(std::fs::File::open(&path).map_err(unreadable)?, true))
@@ -137,5 +137,22 @@ impl Iterator for Inputs {
             Reader::Spool(list) => list.next(),
             Reader::Files(files) => files.next(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inputs are opened where errors are told, and read on a thread of their own.
+    #[test]
+    fn inputs_can_move_to_another_thread() {
+        let source = Source::Arguments(vec!["a".into(), "".into(), "a".into()]);
+        let inputs = Inputs::open(source).expect("arguments");
+        let read = std::thread::spawn(move || {
+            assert_eq!(inputs.notes(), Notes::default());
+            inputs.map(|input| input.expect("an argument")).collect::<Vec<_>>()
+        });
+        assert_eq!(read.join().expect("no panic"), ["a", "", "a"]);
     }
 }

@@ -15,12 +15,60 @@
 //! files or processes: call them on the blocking pool. The `async` ones need a tokio runtime with
 //! I/O and time enabled.
 //!
+//! # Use
+//!
+//! ```no_run
+//! use ghostlight_cli::launch::{
+//!     Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, Spec, conclude, spawn,
+//! };
+//!
+//! # async fn run(spec: Spec, watcher: OutputWatcher) -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = LaunchDir::plan("data/launches/1".as_ref())?;
+//! // Store dir.path() and dir.boot_id() durably, then:
+//! dir.create()?;
+//! let shim = tokio::task::spawn_blocking({
+//!     let dir = dir.clone();
+//!     move || spawn(&dir, &spec)
+//! })
+//! .await??;
+//!
+//! let mut follower = OutputFollower::open(&dir, Offsets::default(), &watcher)?;
+//! let mut end = std::pin::pin!(conclude(&dir, shim));
+//! let end = loop {
+//!     tokio::select! {
+//!         line = follower.next() => match line? {
+//!             Some(line) => println!("{}", line.chunk.encode()), // store it, with line.end
+//!             None => break end.await?,
+//!         },
+//!         end = &mut end => {
+//!             let end = end?;
+//!             if let Conclusion::Vanished(_) = end {
+//!                 // No status will come to end the output.
+//!                 follower.stop_at_end();
+//!             }
+//!             while let Some(line) = follower.next().await? {
+//!                 println!("{}", line.chunk.encode());
+//!             }
+//!             break end;
+//!         }
+//!     }
+//! };
+//! // Store how it ended, then:
+//! dir.remove()?;
+//! # drop(end);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What is not promised
 //!
-//! The output files are opened for appending, so writers never overwrite one another. But a
-//! command that opens its output *by name* and truncates it (`echo x > /dev/stderr` in a script)
-//! truncates the file; what was in it and had not been read yet is lost. `>> /dev/stderr` and
-//! `>&2` are safe.
+//! The output files are opened for appending, so writers do not overwrite one another. But a
+//! command that opens its output *by name* and not for appending (`echo x > /dev/stderr` in a
+//! script, `tee /dev/stderr`) truncates the file and writes from its beginning: what was in it and
+//! had not been read yet is lost. `>&2` and `>> /dev/stderr` are safe.
+//!
+//! A process that leaves the command's process group, or runs as another user, is neither killed
+//! nor waited for.
 
 mod cancel;
 mod claim;
@@ -52,6 +100,6 @@ pub use spawn::{Spec, spawn};
 pub use status::{CommandEnd, Status};
 pub use watch::OutputWatcher;
 
-pub(crate) use directory::{LOCK, LOG, STATUS, STDERR, STDOUT};
+pub(crate) use directory::{CLAIM, LOCK, LOG, STATUS, STDERR, STDOUT};
 pub(crate) use leftover::wait_for_all;
 pub(crate) use process::{ProcessStat, pid_namespace};

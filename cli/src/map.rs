@@ -7,10 +7,12 @@ mod signals;
 mod spool;
 mod watch;
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ghostlight::{Limits, System, SystemBuilder, storage};
+use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -23,6 +25,7 @@ use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
+use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
@@ -63,7 +66,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
 
     let launches = Arc::new(Launches::default());
-    let folder = data.join("launches").join(batch_folder(&name));
+    let folder = launches_of(&data, &name);
     let durability = match args.no_sync {
         true => storage::Durability::ProcessCrash,
         false => storage::Durability::PowerLoss,
@@ -90,9 +93,10 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let control = owner::serve(&system, &data, args.listen).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
-    tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
+    tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
+    let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
         command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
@@ -101,23 +105,48 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         batch: address.to_string(),
         events: reporter.events(),
     };
+    // Whatever is alive now and turns out to have no input in the source counts, too.
+    let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();
-    let stop = run(&watcher, feed, jobs, &mut watching, &mut signals, &reporter).await;
+    let work = Work { feed, jobs, left_over };
+    let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
     let ending = Ending { system, control, launches, reporter, watching, signals };
+    if stop.is_ok() {
+        // What was ended by others, such as a cancel while nobody owned the folder.
+        sweep_ended(batch, folder).await;
+    }
     ending.finish(stop).await
+}
+
+/// Removes the launch folders of the batch's runs that have ended.
+async fn sweep_ended(batch: AgentRef, folder: PathBuf) {
+    let batch = &batch;
+    sweep(folder, async |run_id| match batch.lookup(&run_id).await {
+        Ok(Lookup::Run(run)) => run.status.is_hard(),
+        Ok(Lookup::Cleared) => true,
+        Ok(Lookup::Unknown) | Err(_) => false,
+    })
+    .await;
+}
+
+/// What there is to do.
+struct Work {
+    feed: Feed,
+    jobs: usize,
+    /// Live runs that no input has claimed yet.
+    left_over: BTreeSet<String>,
 }
 
 /// Dispatches and watches every input, until all are done or something stops it.
 async fn run(
     watcher: &Watcher,
-    mut feed: Feed,
-    jobs: usize,
+    mut work: Work,
     watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
 ) -> Result<(), Stop> {
-    let ahead = Arc::new(Semaphore::new(jobs * AHEAD_PER_JOB));
+    let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
     loop {
         let permit = tokio::select! {
@@ -134,7 +163,7 @@ async fn run(
                 watched(ended)?;
                 continue;
             }
-            item = feed.next() => item,
+            item = work.feed.next() => item,
         };
         let job = match item {
             Some(Item::Input(input)) => Job::input(&mut ids, input),
@@ -151,12 +180,16 @@ async fn run(
             }
             None => break,
         };
-        let watch = watcher.begin(job).await?;
+        let watch = watcher.begin(job, &mut work.left_over).await?;
         watching.spawn(async move {
             let watched = watch.await;
             drop(permit);
             watched
         });
+    }
+    // Runs whose input has left the source go on, and count.
+    for run_id in work.left_over {
+        watching.spawn(watcher.clone().watch_left_over(run_id));
     }
     loop {
         tokio::select! {
@@ -165,9 +198,7 @@ async fn run(
             () = reporter.closed() => return Err(Stop::ClosedOutput),
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
-                // Runs whose input has left the source go on, and count.
-                None if watcher.watch_left_over(watching).await? == 0 => return Ok(()),
-                None => {}
+                None => return Ok(()),
             }
         }
     }
@@ -265,10 +296,4 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     } else {
         Source::Stdin { nul: args.null }
     })
-}
-
-/// A batch's name may hold anything; its folder's does not.
-fn batch_folder(batch: &str) -> String {
-    use sha2::{Digest, Sha256};
-    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,14 +1,24 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
+mod bench;
 mod support;
 
 mod attempts;
+mod blocking;
+mod cancel;
+mod cap;
 mod crash_points;
 mod deliveries;
+mod dispatch;
 mod faults;
+mod hooks;
 mod journal;
+mod nesting;
 mod panics;
+mod races;
+mod registry;
 mod steps;
+mod stopping;
 mod suspension;
 mod syncs;
 mod tails;

@@ -59,7 +59,7 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         };
         drop(input);
         let run_id = start.run_id.to_string();
-        let guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
+        let mut guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
         Box::pin(async move {
             let dispatched = async {
                 let started = agent.dispatch(&start).await?;
@@ -69,13 +69,14 @@ impl<A: Agent, C: Child> RunCall<A, C> {
                 }
             };
             let outcome = match place {
-                Some(place) => place.recorded_outcome(dispatched).await?,
-                None => dispatched.await?,
+                Some(place) => place.recorded_outcome(dispatched).await,
+                None => dispatched.await,
             };
-            if let Some(guard) = guard {
+            // A refused dispatch has no run; the one that has the id is somebody else's.
+            if let Some(guard) = &mut guard {
                 guard.disarm();
             }
-            read_output::<C>(&run_id, outcome)
+            read_output::<C>(&run_id, outcome?)
         })
     }
 }
@@ -127,7 +128,7 @@ impl CancelOnDrop {
         Self { agent: agent.clone(), run_id: run_id.clone(), armed: true }
     }
 
-    fn disarm(mut self) {
+    fn disarm(&mut self) {
         self.armed = false;
     }
 }

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::run::Event;
-use ghostlight_protocol::{End, Phase, RunId, RunKey};
-use ghostlight_storage::{Expect, Key};
+use ghostlight_protocol::{Phase, RunId, RunKey};
 
 use super::{LaneEnd, Stored};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::finalise::{Commit, Decided, add_end, commit_all, tell_ended};
+use crate::finalise::{Cancelled, cancel_unowned, tell_ended};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
+use crate::log_writer::LogWriter;
 use crate::messages::Reply;
-use crate::text;
 
 pub(super) async fn cancel(
     args: &AgentArgs,
@@ -40,28 +38,31 @@ pub(super) async fn try_cancel(
 ) -> Result<LaneEnd, Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
-    let mut record = stored.record.clone();
-    if matches!(record.state.phase, Phase::Ended(_)) {
+    if matches!(stored.record.state.phase, Phase::Ended(_)) {
         return Ok(LaneEnd::FREE);
     }
-    let was_queued = record.queue_number.is_some();
+    let was_queued = stored.record.queue_number.is_some();
     // What it has dispatched goes first, so that a recovery finishes a cascade.
-    let path = args.path.child(&record.agent_type, run_id)?;
+    let path = args.path.child(&stored.record.agent_type, run_id)?;
     crate::cascade::cancel_live(node, &path, reason).await?;
-    record.cancel = Some(text::cut(reason, text::REASON_BYTES_MAX));
-    if let Ok(state) = record.state.apply(Event::CancelRequested) {
-        record.state = state;
-    }
-    let mut writer = stored.writer(args, run);
-    let mut commit = Commit::new(node.clock.now_ms());
-    let outcome =
-        add_end(node, &args.path, Decided::Aborted, &mut record, &mut writer, &mut commit);
-    debug_assert_eq!(record.state.phase, Phase::Ended(End::Aborted));
-    let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
-    let first = writer.append(&mut entries, now_ms, &mut changes, &mut parts);
-    changes.expect(&Key::record(run), Expect::At(stored.record_revision));
-    changes.put(&Key::record(run), &record);
-    commit_all(&node.committer, parts, changes.into_batch()).await?;
+    let writer = stored.writer(node.incarnation, run);
+    abort(args, stored, writer, reason).await?;
+    Ok(LaneEnd { queued: -isize::from(was_queued), ..LaneEnd::FREE })
+}
+
+/// Commits the request and the end of a run whose code is not being executed, and tells everybody.
+pub(super) async fn abort(
+    args: &AgentArgs,
+    stored: Stored,
+    writer: LogWriter,
+    reason: &str,
+) -> Result<(), Error> {
+    let (node, run) = (&args.node, writer.run());
+    let owes_finish = node.owes_finish(&args.path);
+    let now_ms = node.clock.now_ms();
+    let committer = &node.committer;
+    let Cancelled { record, outcome, first, entries } =
+        cancel_unowned(committer, owes_finish, &args.path, stored, writer, reason, now_ms).await?;
     if node.hub.is_tailed(run) {
         let frames = FrameMaker::new(&record);
         for (number, entry) in (first..).zip(&entries) {
@@ -71,5 +72,5 @@ pub(super) async fn try_cancel(
         }
     }
     tell_ended(node, &args.path, &record, &outcome);
-    Ok(LaneEnd { queued: -isize::from(was_queued), ..LaneEnd::FREE })
+    Ok(())
 }

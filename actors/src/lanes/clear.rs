@@ -1,6 +1,6 @@
 //! Clears a run: a tombstone hides it at once, and its keys go in slices.
 
-use ghostlight_protocol::{AgentKey, Phase, RunId, RunKey};
+use ghostlight_protocol::{AgentKey, AgentPath, Phase, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{PurgeRecord, RegistryRecord, TombstoneRecord};
 use storage::{Changes, Expect, Key, codec};
@@ -40,19 +40,44 @@ async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), 
         stored = cancelled;
     }
     clear_descendants(args, run_id, &stored.record.agent_type).await?;
-    let agent = AgentKey::from(&args.path);
-    let cleared_at_ms = node.clock.now_ms();
+    bury(&node.committer, &args.path, run, &stored, node.clock.now_ms()).await?;
+    tracing::info!(%run_id, agent = %stored.record.agent_type, parent = %args.path, "run cleared");
+    node.hub.publish(run, Published::Cleared);
+    node.purge.notify_one();
+    Ok((true, end))
+}
+
+/// Hides an ended run for good; its keys go later, by [`purge`].
+pub(crate) async fn bury(
+    committer: &storage::Committer,
+    parent: &AgentPath,
+    run: RunKey,
+    stored: &Stored,
+    cleared_at_ms: u64,
+) -> Result<(), storage::Error> {
+    let agent = AgentKey::from(parent);
     let mut changes = Changes::new();
     changes.expect(&Key::record(run), Expect::At(stored.record_revision));
     changes.put(&Key::tombstone(run), &TombstoneRecord { cleared_at_ms });
     changes.put(&Key::purge(run), &PurgeRecord { cleared_at_ms });
     changes.delete(&Key::registry(agent, stored.record.started_at_ms, run));
     changes.delete(&Key::owed(agent, run, FINISH));
-    node.committer.commit(changes.into_batch()).await?;
-    tracing::info!(%run_id, agent = %stored.record.agent_type, parent = %args.path, "run cleared");
-    node.hub.publish(run, Published::Cleared);
-    node.purge.notify_one();
-    Ok((true, end))
+    committer.commit(changes.into_batch()).await
+}
+
+/// The ids of all runs in an agent's registry.
+pub(crate) async fn children(
+    committer: &storage::Committer,
+    parent: &AgentPath,
+) -> Result<Vec<RunId>, storage::Error> {
+    let mut children = Vec::new();
+    each(committer, Key::registry_of(AgentKey::from(parent)), |key, value| {
+        let row: RegistryRecord = codec::decode(key, value)?;
+        children.push(valid_id(key, &row.run_id)?);
+        Ok(())
+    })
+    .await?;
+    Ok(children)
 }
 
 /// Clears what the run has dispatched itself: nothing else would ever find it again.
@@ -62,14 +87,7 @@ async fn clear_descendants(
     agent_type: &str,
 ) -> Result<(), Error> {
     let Ok(path) = args.path.child(agent_type, run_id) else { return Ok(()) };
-    let mut children = Vec::new();
-    each(&args.node.committer, Key::registry_of(AgentKey::from(&path)), |key, value| {
-        let row: RegistryRecord = codec::decode(key, value)?;
-        children.push(valid_id(key, &row.run_id)?);
-        Ok(())
-    })
-    .await?;
-    for child in children {
+    for child in children(&args.node.committer, &path).await? {
         args.node
             .ask(&path, |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply)))
             .await?;

@@ -6,7 +6,7 @@ use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{LaneEnd, Stored, spawn, start};
+use super::{Entering, LaneEnd, Stored, permit, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
@@ -27,13 +27,17 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     if let Some(number) = stored.record.queue_number.take() {
         changes.delete(&Key::queue(AgentKey::from(&args.path), number, run));
     }
-    let mut writer = stored.writer(args, run);
+    let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
-    let end =
-        start::enter(args, stored.record, stored.record_revision + 1, writer, Past::default());
-    Ok(LaneEnd { queued: -1, ..end.await })
+    let entering = Entering {
+        record: stored.record,
+        record_revision: stored.record_revision + 1,
+        writer,
+        past: Past::default(),
+    };
+    Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
 
 /// Adds what every new owner writes: the record, and the live row with our incarnation.
@@ -95,7 +99,7 @@ pub(super) async fn resume(
     if let Some(due_ms) = stored.record.wake_at_ms.take() {
         changes.delete(&Key::timer(due_ms, run));
     }
-    let mut writer = stored.writer(args, run);
+    let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
@@ -111,10 +115,13 @@ pub(super) async fn resume(
         attempt = stored.record.attempt,
         "run resumed"
     );
-    if stored.record.state.phase == Phase::Starting && decided.is_none() {
-        return Ok(start::enter(args, stored.record, revision, writer, past).await);
+    let starting = stored.record.state.phase == Phase::Starting && decided.is_none();
+    let entering = Entering { record: stored.record, record_revision: revision, writer, past };
+    if starting && !entering.record.state.cancelling {
+        return Ok(LaneEnd::enter(entering));
     }
-    spawn(args, run_id, stored.record, revision, writer, past, decided).await
+    let permit = permit(args).await?;
+    spawn(args, run_id, entering, decided, permit).await
 }
 
 fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunState, Error> {
@@ -182,7 +189,7 @@ fn lose_attempt(
 async fn back_off(args: &AgentArgs, run: RunKey, stored: Stored) -> Result<LaneEnd, Error> {
     let mut changes = Changes::new();
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
-    stored.writer(args, run).put_head(&mut changes);
+    stored.writer(args.node.incarnation, run).put_head(&mut changes);
     let due_ms = stored.record.wake_at_ms.unwrap_or_default();
     let timer =
         TimerRecord { parent: stored.record.parent.clone(), run_id: stored.record.run_id.clone() };

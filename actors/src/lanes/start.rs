@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ghostlight_protocol::run::Phase;
-use ghostlight_protocol::{AgentKey, RunKey, RunState};
+use ghostlight_protocol::{AgentKey, RunId, RunKey, RunState};
 use ghostlight_storage as storage;
 use storage::payload::RECORD_INLINE_BYTES_MAX;
 use storage::records::{
@@ -11,7 +11,8 @@ use storage::records::{
 };
 use storage::{Changes, Expect, Key};
 
-use super::{LaneEnd, Stored, is_cleared, outcome, spawn};
+use super::cancel::abort;
+use super::{Cancelled, Entering, LaneEnd, Stored, is_cleared, outcome, permit, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
@@ -23,55 +24,97 @@ use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
 use crate::past::Past;
 
-/// Records a new run and hands it to its actor, or joins the run that has the id.
-pub(super) async fn start(args: &AgentArgs, start: &StartRun, reply: Reply<Started>) -> LaneEnd {
+/// Records a new run, which enters its code next, or joins the run that has the id.
+pub(super) async fn start(
+    args: &AgentArgs,
+    start: &StartRun,
+    reply: Reply<Started>,
+    held: bool,
+) -> LaneEnd {
     let hook = args.kind.hooks.start.clone();
     let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
     let (record, writer) = match record(args, start, phase, None).await {
         Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
             start_existing(args, start, reply).await;
-            return LaneEnd::FREE;
+            return LaneEnd::slot(held);
         }
         Err(error) => {
             let _ = reply.send(Err(error));
-            return LaneEnd::FREE;
+            return LaneEnd::slot(held);
         }
     };
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
-    enter(args, record, 1, writer, Past::default()).await
+    LaneEnd::enter(Entering { record, record_revision: 1, writer, past: Past::default() })
 }
 
-/// Calls the start hook, shows frame 0, and hands a run that was just recorded to its actor.
+/// Calls the start hook, shows frame 0, and hands a run that is recorded to its actor. A cancel that
+/// comes before ends the run, and its code is not entered.
 pub(super) async fn enter(
     args: &AgentArgs,
-    record: RunRecord,
-    record_revision: u64,
-    writer: LogWriter,
-    past: Past,
+    run_id: &RunId,
+    entering: Entering,
+    mut cancelled: Cancelled,
 ) -> LaneEnd {
-    let run = writer.run();
-    let mut decided = None;
-    if record.state.phase == Phase::Starting
-        && let Err(failure) = start_hook(args, &record).await
-    {
-        decided = Some(Decided::Failed(failure));
-    }
+    let ready = async {
+        let failed = match entering.record.state.phase {
+            Phase::Starting => start_hook(args, &entering.record).await.err(),
+            _ => None,
+        };
+        (failed.map(Decided::Failed), permit(args).await)
+    };
+    let ready = tokio::select! {
+        biased;
+        Ok(cancel) = &mut cancelled => Err(cancel),
+        // The agent's next life finds the run in the store, and begins anew.
+        () = args.life.cancelled() => return LaneEnd::UNCHANGED,
+        ready = ready => Ok(ready),
+    };
+    show_start(args, &entering);
+    let run = entering.writer.run();
+    let handed = match ready {
+        Err((reason, reply)) => {
+            return cancel_entering(args, run_id, entering, &reason, reply).await;
+        }
+        Ok((decided, Ok(permit))) => spawn(args, run_id, entering, decided, permit).await,
+        Ok((_, Err(error))) => Err(error),
+    };
+    handed.unwrap_or_else(|error| {
+        // The run is recorded: the next life of the agent finds it.
+        tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
+        args.node.hub.failed(run, &error);
+        LaneEnd::slot(true)
+    })
+}
+
+fn show_start(args: &AgentArgs, entering: &Entering) {
+    let run = entering.writer.run();
     if args.node.hub.is_tailed(run)
-        && let Some(frame) = FrameMaker::new(&record).frame(0, &LogEntry::Started)
+        && let Some(frame) = FrameMaker::new(&entering.record).frame(0, &LogEntry::Started)
     {
         args.node.hub.publish(run, Published::Frame(Arc::new(frame)));
     }
-    let Ok(run_id) = ghostlight_protocol::RunId::new(&record.run_id) else {
-        return LaneEnd::UNCHANGED;
-    };
-    match spawn(args, &run_id, record, record_revision, writer, past, decided).await {
-        Ok(end) => end,
+}
+
+async fn cancel_entering(
+    args: &AgentArgs,
+    run_id: &RunId,
+    entering: Entering,
+    reason: &str,
+    reply: Reply<()>,
+) -> LaneEnd {
+    let Entering { record, record_revision, writer, .. } = entering;
+    let (head, head_revision) = (writer.head, writer.head_revision);
+    let stored = Stored { record, record_revision, head, head_revision };
+    match abort(args, stored, writer, reason).await {
+        Ok(()) => {
+            let _ = reply.send(Ok(()));
+            LaneEnd::FREE
+        }
         Err(error) => {
-            // The run is recorded: the next life of the agent finds it.
-            tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
-            args.node.hub.failed(run, &error);
-            LaneEnd { holds_slot: Some(true), ..LaneEnd::UNCHANGED }
+            tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
+            let _ = reply.send(Err(error));
+            LaneEnd::slot(true)
         }
     }
 }
@@ -247,6 +290,9 @@ async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
     if record.detached != start.detached {
         let was = if record.detached { "detached" } else { "awaited" };
         return Err(Error::DifferentMode { run_id: run_id(), was });
+    }
+    if record.state.status().is_hard() && args.node.live.is_stopping(run) {
+        return Err(Error::StillStopping(run_id()));
     }
     let ended = outcome(committer, run, &record).await?;
     // An interrupted run that is executed again may still end well: wait for it.

@@ -46,7 +46,7 @@ impl RunActorState {
         let mut ends = false;
         // The end comes after everything that the code has queued, and after the cancels of all
         // descendants, so that a recovery finishes a cascade.
-        if drained && self.cascaded {
+        if drained && self.cascades == 0 {
             ends = self.add_ending(&mut commit);
         }
         if commit.entries.is_empty() && !self.record_dirty && !ends {

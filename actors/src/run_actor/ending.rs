@@ -81,8 +81,12 @@ impl RunActorState {
             Ending::Working => {}
         }
         let decided = match end {
-            // A cancel that was requested before the code returned decides the end.
-            _ if self.state().cancelling => Decided::Aborted,
+            // A cancel that was requested before the code returned decides the end. The code may
+            // have dispatched runs since, whose cancels have to be durable before it, too.
+            _ if self.state().cancelling => {
+                self.ending = Ending::Decided(Decided::Aborted);
+                return self.cascade(myself);
+            }
             CodeEnd::Returned(result) => match self.shared.finish() {
                 Ok(()) => self.judge(result),
                 Err(mismatch) => {
@@ -155,9 +159,10 @@ impl RunActorState {
     pub(crate) fn add_ending(&mut self, commit: &mut Commit) -> bool {
         match std::mem::replace(&mut self.ending, Ending::Working) {
             Ending::Decided(decided) => {
+                let parent = &self.shared.parent;
                 let outcome = add_end(
-                    &self.shared.node,
-                    &self.shared.parent,
+                    self.shared.node.owes_finish(parent),
+                    parent,
                     decided,
                     &mut self.record,
                     &mut self.writer,
@@ -234,6 +239,7 @@ impl RunActorState {
         } else {
             // Its end is recorded; what it still does is for nobody.
             self.abort_code();
+            node.live.stopping(self.shared.run);
         }
     }
 }

@@ -176,6 +176,7 @@ impl SystemBuilder {
             true => Arc::new(VirtualClock::starting_at(VIRTUAL_EPOCH_MS)),
             false => Arc::new(WallClock),
         });
+        #[expect(clippy::disallowed_methods, reason = "the seed itself, where none was given")]
         let seed = self.seed.unwrap_or_else(|| fastrand::Rng::new().u64(..));
         let node = Arc::new(Node::new(NodeParts {
             clock,
@@ -201,6 +202,12 @@ impl SystemBuilder {
 
 /// What a system in memory takes for the time at its start: 2026-01-01.
 const VIRTUAL_EPOCH_MS: u64 = 1_767_225_600_000;
+
+pub(crate) async fn open_locked(
+    lock: FolderLock,
+) -> Result<(Committer, CommitterHandle), StartError> {
+    open(StoreChoice::Locked(lock), Durability::default()).await
+}
 
 async fn open(
     store: StoreChoice,

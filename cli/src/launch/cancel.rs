@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -7,7 +8,9 @@ use super::claim::ShimClaim;
 use super::directory::LOCK;
 use super::error::on_blocking_pool;
 use super::observe::lock_is_held;
-use super::{Error, LaunchDir, ProcessStat, Recovered, Status, kill_leftover, recover};
+use super::{
+    Error, LaunchDir, ProcessStat, Recovered, Status, kill_leftover, pid_namespace, recover,
+};
 
 /// What a cancelled launch came to.
 #[derive(Debug)]
@@ -38,7 +41,9 @@ pub enum Cancelled {
 pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error> {
     loop {
         let seen = dir.clone();
-        let shim = match on_blocking_pool(move || recover(&seen)).await? {
+        let look = move || Ok((recover(&seen)?, pid_namespace()?));
+        let (recovered, namespace) = on_blocking_pool(look).await?;
+        let shim = match recovered {
             Recovered::Ended(status) => return Ok(Cancelled::Ended(status)),
             Recovered::NeverRan => return Ok(Cancelled::NeverRan),
             Recovered::Vanished(claim) => {
@@ -50,7 +55,7 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
             Recovered::Alive(shim) => shim,
         };
         if !shim.in_reach() {
-            if shim.claim().pid_namespace != super::pid_namespace()? {
+            if shim.claim().pid_namespace != namespace {
                 return Ok(Cancelled::OutOfReach);
             }
             // The instant in which a shim is gone and its lock is not.
@@ -104,7 +109,8 @@ fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
     match sent {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => {
-            Err(Error::io("signal the command of", std::path::Path::new("the launch"), error))
+            let path = format!("/proc/{}", claim.process_group);
+            Err(Error::io("signal", Path::new(&path), error))
         }
     }
 }

@@ -58,7 +58,8 @@ pub struct OutputFollower {
 
 #[derive(Debug)]
 struct Source {
-    file: Arc<File>,
+    /// None if there is no such file, so that nothing was ever written.
+    file: Option<Arc<File>>,
     splitter: LineSplitter,
     at_end: bool,
 }
@@ -81,13 +82,12 @@ impl OutputFollower {
     /// Begins to follow a launch from the given offsets, each 0 or the [end](OutputLine::end) of a
     /// line read before. Blocks on opening two files.
     ///
+    /// A launch has its output files from before it is claimed. One that has none never wrote
+    /// anything; its output is empty.
+    ///
     /// # Errors
     ///
-    /// The output files cannot be opened. A claimed launch has them.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// The output files cannot be opened.
     pub fn open(dir: &LaunchDir, from: Offsets, watcher: &OutputWatcher) -> Result<Self, Error> {
         let sources = [
             Source::open(dir, Stream::Stdout, from.stdout)?,
@@ -172,9 +172,8 @@ impl OutputFollower {
         let dir = self.dir.clone();
         let known = self.status.clone();
         let stop_at_end = self.stop_at_end;
-        let from = [0, 1].map(|at: usize| {
-            (Arc::clone(&self.sources[at].file), self.sources[at].splitter.read_to())
-        });
+        let from = [0, 1]
+            .map(|at: usize| (self.sources[at].file.clone(), self.sources[at].splitter.read_to()));
         move || {
             // The status first: a stream that is short of the length it names is short for good.
             let status = match known {
@@ -186,7 +185,9 @@ impl OutputFollower {
                 None => [u64::MAX; 2],
             };
             let read = |at: usize| {
-                let (file, offset) = &from[at];
+                let (Some(file), offset) = &from[at] else {
+                    return Ok(StreamRead::Bytes(Vec::new()));
+                };
                 read_from(&dir, file, *offset, limits[at])
                     .map_err(|error| Error::io("read the output in", dir.path(), error))
             };
@@ -223,14 +224,18 @@ impl Source {
             Stream::Stdout => STDOUT,
             Stream::Stderr => STDERR,
         });
-        let open = || -> io::Result<(File, bool)> {
-            let file = File::open(&path)?;
-            let mid_line = ends_mid_line(&file, offset)?;
-            Ok((file, mid_line))
+        let failed = |error| Error::io("open", &path, error);
+        let file = match File::open(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
         };
-        let (file, mid_line) = open().map_err(|error| Error::io("open", &path, error))?;
+        let mid_line = match &file {
+            Some(file) => ends_mid_line(file, offset).map_err(failed)?,
+            None => false,
+        };
         let splitter = LineSplitter::new(stream, offset, mid_line);
-        Ok(Source { file: Arc::new(file), splitter, at_end: false })
+        Ok(Source { file: file.map(Arc::new), splitter, at_end: false })
     }
 }
 

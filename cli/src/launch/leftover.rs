@@ -80,7 +80,8 @@ fn members(claim: &ShimClaim) -> Result<Vec<(i32, OwnedFd)>, Error> {
 }
 
 fn is_member(claim: &ShimClaim, stat: &ProcessStat) -> bool {
-    stat.group == claim.process_group
+    // The command itself counts even if it has moved to another group.
+    (stat.group == claim.process_group || stat.pid == claim.process_group)
         && stat.session == claim.pid
         && stat.start_time >= claim.start_time
         && !stat.zombie

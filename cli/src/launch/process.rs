@@ -44,19 +44,17 @@ pub(crate) struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Reads one process; `None` if there is none of that number.
+    /// Reads one process; `None` if there is none of that number that this user may see.
     pub(crate) fn read(pid: i32) -> Result<Option<Self>, Error> {
         let path = format!("/proc/{pid}/stat");
         match fs::read(&path) {
             Ok(bytes) => Ok(Self::parse(&bytes)),
             // A process that goes away between open and read gives ESRCH.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(libc::ESRCH) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(Error::io("read", Path::new(&path), error)),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+                _ => Err(Error::io("read", Path::new(&path), error)),
+            },
         }
     }
 
@@ -82,7 +80,8 @@ impl ProcessStat {
         let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
         Some(ProcessStat {
             pid: leading_number(stat)?,
-            zombie: matches!(*fields.first()?, "Z" | "X"),
+            // A process whose first thread has ended looks like one while others go on.
+            zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
             parent: number(1)?,
             group: number(2)?,
             session: number(3)?,
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_spaces_and_bytes_is_no_trouble() {
+    fn any_name_and_state_is_read() {
         let mut stat = b"42 (a) Z (\xff) S 7 40 39 0 -1 4194560".to_vec();
         stat.extend_from_slice(b" 1 2 3 4 5 6 7 8 20 0 1 0 98765 0 0");
         let expected = ProcessStat {
@@ -113,6 +112,13 @@ mod tests {
             zombie: false,
         };
         assert_eq!(ProcessStat::parse(&stat), Some(expected));
+        let state = |state: &str, threads: u32| {
+            let stat = format!("42 (a) {state} 7 40 39 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 9");
+            ProcessStat::parse(stat.as_bytes()).map(|stat| stat.zombie)
+        };
+        assert_eq!(state("S", 1), Some(false));
+        assert_eq!(state("Z", 1), Some(true));
+        assert_eq!(state("Z", 2), Some(false), "other threads go on");
         assert_eq!(ProcessStat::parse(b"42 (a) S 7"), None);
         assert_eq!(ProcessStat::parse(b""), None);
     }

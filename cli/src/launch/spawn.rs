@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{LaunchDir, ShimHandle, SpawnError};
@@ -52,10 +52,12 @@ impl Spec {
 ///
 /// See [`SpawnError`].
 pub fn spawn(dir: &LaunchDir, spec: &Spec) -> Result<ShimHandle, SpawnError> {
+    // The shim leaves this process's working directory, so nothing may be relative to it.
+    let absolute = |path: &Path| std::path::absolute(path).map_err(SpawnError::Start);
     let job = Job {
-        dir: dir.path().to_owned(),
+        dir: absolute(dir.path())?,
         sync: spec.sync,
-        cwd: spec.cwd.clone(),
+        cwd: absolute(&spec.cwd)?,
         program: spec.program.clone(),
         args: spec.args.clone(),
     };

@@ -202,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
+        #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
         fn read_boundaries_change_nothing(bytes in output(), reads in vec(1usize..70_000, 1..8)) {

@@ -1,14 +1,14 @@
 //! One input: finds or dispatches its run, and reports what becomes of it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
 use ghostlight::frame::FrameEvent;
-use ghostlight::{After, AgentHandle, Error, Lookup, Run, RunFilter, Status, Tail};
+use ghostlight::{After, AgentHandle, Error, Lookup, Run, Status, Tail};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::report::{Event, RunEnd};
 use crate::batch::{Batch, Command, CommandInput, Text};
@@ -63,6 +63,7 @@ impl Watcher {
     pub(super) async fn begin(
         &self,
         job: Job,
+        left_over: &mut BTreeSet<String>,
     ) -> Result<impl Future<Output = Result<(), Fatal>> + Send + 'static, Fatal> {
         let shown: Arc<str> = shorten(&job.input.display()).into();
         let found = match self.find(&job.base_id).await {
@@ -71,6 +72,7 @@ impl Watcher {
             Err(Problem::Fatal(fatal)) => return Err(fatal),
         };
         let (id, before) = found.clone().unwrap_or_default();
+        left_over.remove(&id);
         let watcher = self.clone();
         let mut dispatch = Box::pin(async move { watcher.dispatch(&id, job).await });
         // Polled once here, so that it is sent before the next one.
@@ -140,32 +142,15 @@ impl Watcher {
         })
     }
 
-    /// Watches the runs of the batch that are alive although no input of the source is theirs.
-    pub(super) async fn watch_left_over(
-        &self,
-        watching: &mut JoinSet<Result<(), Fatal>>,
-    ) -> Result<usize, Fatal> {
-        let filter =
-            RunFilter { status: vec![Status::Starting, Status::Running], ..RunFilter::default() };
-        let mut found = 0;
-        let mut after = None;
-        loop {
-            let page = self.agent.list(&filter, after.as_ref(), 500).await?;
-            for run in page.runs {
-                let shown = run.input_preview.as_ref().and_then(|p| p.as_str()).unwrap_or_default();
-                let shown: Arc<str> = shown.into();
-                let tail = self.agent.tail(&run.run_id, After::START).await?;
-                let watcher = self.clone();
-                found += 1;
-                watching.spawn(async move {
-                    watcher.follow(run.run_id.as_str().into(), shown, tail, false).await
-                });
-            }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(found),
-            }
-        }
+    /// Reports a run of the batch that no input of the source is for.
+    pub(super) async fn watch_left_over(self, run_id: String) -> Result<(), Fatal> {
+        let shown = match self.agent.agent_ref().lookup(&run_id).await? {
+            Lookup::Run(run) => run.input_preview.as_ref().and_then(|p| p.as_str().map(shorten)),
+            // Cleared meanwhile: it is nobody's any more.
+            Lookup::Unknown | Lookup::Cleared => return Ok(()),
+        };
+        let tail = self.agent.tail(&run_id, After::START).await?;
+        self.follow(run_id.into(), shown.unwrap_or_default().into(), tail, false).await
     }
 
     async fn follow(

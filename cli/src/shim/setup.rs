@@ -6,13 +6,14 @@ use std::path::Path;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fsync, openat, renameat,
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fsync, openat,
+    renameat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use crate::launch::{LOCK, LOG, STATUS, STDERR, STDOUT};
+use crate::launch::{CLAIM, LOCK, LOG, STATUS, STDERR, STDOUT};
 use crate::sys;
 
 /// The name under which a status is written before it takes its place.
@@ -68,7 +69,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Takes the launch's lock and makes its files; `None` if another shim holds the lock.
+    /// Takes the launch's lock and makes its files; `None` if the launch is not free.
     pub(super) fn open(dir: &Path) -> Result<Option<Self>, SetUpError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, dir, flags, Mode::empty())
@@ -84,6 +85,11 @@ impl Files {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 taken => taken?,
+            }
+            // Linking the claim decides; but a launch that is over need not be touched at all.
+            match statat(&folder, CLAIM, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                claimed => return claimed.map(|_| None),
             }
             Ok(Some([
                 lock,

@@ -239,6 +239,25 @@ async fn arguments_that_cannot_be_passed_are_refused_for_good() {
 }
 
 #[tokio::test]
+async fn the_longest_argument_arrives() {
+    use ghostlight_cli::inputs::ARGUMENT_BYTES_MAX;
+
+    bounded(async {
+        let place = Place::new();
+        let script = "printf %s \"$1\" | wc -c";
+        let longest = "x".repeat(ARGUMENT_BYTES_MAX);
+        let (output, _) = run(&place, &place.script(script, &[Path::new(&longest)])).await;
+        assert_eq!(output.text().0, format!("{ARGUMENT_BYTES_MAX}\n"));
+
+        let dir = place.launch("too-long");
+        let longer = longest + "x";
+        let error = spawn(&dir, &place.script(script, &[Path::new(&longer)])).await;
+        assert!(matches!(error, Err(SpawnError::TooLong)), "{error:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_shim_that_cannot_set_itself_up_says_why() {
     bounded(async {
         let place = Place::new();

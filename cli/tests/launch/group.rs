@@ -48,16 +48,24 @@ async fn the_rest_of_the_group_is_killed_and_what_left_it_is_left_alone() {
 async fn the_status_is_written_after_all_output() {
     bounded(async {
         let place = Place::new();
+        let gate = place.gate("gate");
         let dir = place.launch("launch");
         let script = r#"
             for i in 1 2 3; do sh -c 'while :; do echo more; done' & done
-            head -c 300000 /dev/zero
+            read x < "$1"
         "#;
-        let shim = spawn(&dir, &place.script(script, &[])).await.expect("spawn");
+        let mut spec = place.script(script, &[&gate.path]);
+        // With syncs a status that comes too early comes much too early.
+        spec.sync = true;
+        let shim = spawn(&dir, &spec).await.expect("spawn");
         let mut follower = follow(&dir);
         let mut bytes = 0;
         while let Some(line) = follower.next().await.expect("follow") {
+            let before = bytes;
             bytes += line.chunk.bytes.len() as u64;
+            if before < 10_000 && bytes >= 10_000 {
+                gate.open();
+            }
         }
         let told = follower.status().expect("status").stdout_bytes;
         assert_eq!(bytes, told);
@@ -75,18 +83,21 @@ async fn orphans_are_reaped_while_the_command_runs() {
         let gate = place.gate("gate");
         let dir = place.launch("launch");
         let script = r#"
-            sh -c 'sh -c "echo \$\$; exit 3" & exit 4'
-            read x < "$1"
-            echo 0
+            sh -c 'sh -c "echo \$\$; read x < $0; exit 3" & exit 4' "$2"
             read x < "$1"
             exit 7
         "#;
-        let shim = spawn(&dir, &place.script(script, &[&gate.path])).await.expect("spawn");
+        let orphans = place.gate("orphans");
+        let spec = place.script(script, &[&gate.path, &orphans.path]);
+        let shim = spawn(&dir, &spec).await.expect("spawn");
         let mut follower = follow(&dir);
         let orphan = numbers(&mut follower, 1).await[0];
-        gate.open();
-        numbers(&mut follower, 1).await;
-        while std::path::Path::new(&format!("/proc/{orphan}")).exists() {
+        // Nothing tells of either of these but the process table.
+        while parent_of(orphan) != Some(shim.claim().pid) {
+            tokio::task::yield_now().await;
+        }
+        orphans.open();
+        while parent_of(orphan).is_some() {
             tokio::task::yield_now().await;
         }
         gate.open();
@@ -95,6 +106,13 @@ async fn orphans_are_reaped_while_the_command_runs() {
         shim.ended().await.expect("end");
     })
     .await;
+}
+
+/// The process's parent; `None` once it is gone and reaped.
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn group_of(pid: i32) -> i32 {

@@ -46,6 +46,9 @@ async fn another_boot_means_vanished_unless_there_is_a_status() {
         let old = LaunchDir::known(dir.path(), "00000000-0000-0000-0000-000000000000");
         assert!(matches!(recover(&old).expect("recover"), Recovered::Vanished(None)));
         assert!(!dir.path().join("claim").exists(), "nothing is claimed for a boot that is over");
+        let mut follower = follow(&old);
+        follower.stop_at_end();
+        assert_eq!(follower.next().await.expect("follow"), None, "and nothing was written");
 
         let shim = spawn(&dir, &place.command("true", &[])).await.expect("spawn");
         shim.ended().await.expect("end");

@@ -1,0 +1,205 @@
+//! Reaching the runs of a data folder: through its owner's socket, or directly where it has none.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ghostlight::storage::{self, FolderLock};
+use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunPage};
+use ghostlight_server::Client;
+use tokio::time::Instant;
+
+use crate::fatal::Fatal;
+use crate::look::{Early, Printer};
+
+/// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
+/// starts or stops.
+const FOLDER_WAIT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(20);
+
+/// A data folder, for one bounded operation at a time: between two the folder is free.
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+/// One way in.
+pub(crate) enum Access {
+    /// Nobody owns the folder: the store is open, and its lock is ours.
+    Direct(Offline),
+    /// The owner answers.
+    Owner(Client),
+}
+
+impl Folder {
+    /// # Errors
+    /// When there is no such folder: looking at runs never makes one.
+    pub(crate) fn open(path: &Path) -> Result<Self, Fatal> {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Ok(Self { path: path.to_owned() }),
+            Ok(_) => Err(Fatal::new(format!("{} is a file, not a data folder", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let hint = "start with `ghostlight map`, or name another folder with --data";
+                Err(Fatal::new(format!("there are no runs in {}; {hint}", path.display())))
+            }
+            Err(error) => Err(Fatal::from(error).while_doing(path.display())),
+        }
+    }
+
+    /// Finds a way in.
+    pub(crate) async fn access(&self) -> Result<Access, Fatal> {
+        let began = Instant::now();
+        loop {
+            match Client::connect(&self.path).await {
+                Ok(client) => return Ok(Access::Owner(client)),
+                Err(error) if error.is_without_owner() => {}
+                Err(error) => return Err(error.into()),
+            }
+            let folder = self.path.clone();
+            match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
+                Ok(lock) => return Ok(Access::Direct(Offline::open(lock).await?)),
+                Err(storage::Error::Locked { .. }) if began.elapsed() < FOLDER_WAIT => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Folder {
+    /// Waits until the folder has an owner, at most so long.
+    pub(crate) async fn wait_for_owner(&self, at_most: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < at_most {
+            if Client::connect(&self.path).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+/// Where following a run has led.
+pub(crate) enum Followed {
+    /// The run is over for good.
+    Ended(ExitCode),
+    /// There is no more for now: the owner is gone, or there is none.
+    Cut,
+}
+
+impl Access {
+    /// Prints a run's frames from where the printer is: all that is stored, and from an owner also
+    /// all that comes.
+    pub(crate) async fn follow(
+        &self,
+        parent: &AgentPath,
+        run_id: &str,
+        printer: &mut Printer,
+    ) -> Result<Followed, Early> {
+        match self {
+            Self::Direct(offline) => loop {
+                let after = printer.after();
+                let page =
+                    offline.frames(parent, run_id, after, PAGE).await.map_err(Fatal::from)?;
+                for frame in &page.frames {
+                    if let Some(code) = printer.frame(frame)? {
+                        printer.flush()?;
+                        return Ok(Followed::Ended(code));
+                    }
+                }
+                printer.flush()?;
+                if page.ended {
+                    // The caller has the end already, and asked for what follows it.
+                    return Ok(Followed::Ended(ExitCode::SUCCESS));
+                }
+                if page.frames.is_empty() {
+                    return Ok(Followed::Cut);
+                }
+            },
+            Self::Owner(client) => {
+                let mut frames = match client.tail(parent, run_id, printer.number()).await {
+                    Ok(frames) => frames,
+                    Err(error) if error.is_without_owner() => return Ok(Followed::Cut),
+                    Err(error) => return Err(Fatal::from(error).into()),
+                };
+                loop {
+                    let frame = match frames.next().await {
+                        Some(Ok(frame)) => frame,
+                        None => return Ok(Followed::Ended(ExitCode::SUCCESS)),
+                        Some(Err(error)) if error.is_without_owner() => return Ok(Followed::Cut),
+                        Some(Err(error)) => return Err(Fatal::from(error).into()),
+                    };
+                    let ended = printer.frame(&frame)?;
+                    printer.flush()?;
+                    if let Some(code) = ended {
+                        return Ok(Followed::Ended(code));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn cancel(
+        &self,
+        parent: &AgentPath,
+        run_id: &str,
+        reason: &str,
+    ) -> Result<(), Fatal> {
+        match self {
+            Self::Direct(offline) => _ = offline.cancel(parent, run_id, reason).await?,
+            Self::Owner(client) => _ = client.cancel(parent, run_id, reason).await?,
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn clear(
+        &self,
+        parent: &AgentPath,
+        filter: &RunFilter,
+    ) -> Result<usize, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.clear(parent, filter).await?,
+            Self::Owner(client) => client.clear(parent, filter).await?,
+        })
+    }
+
+    pub(crate) async fn agents(&self) -> Result<Vec<AgentPath>, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.agents().await?,
+            Self::Owner(client) => client.agents().await?,
+        })
+    }
+
+    pub(crate) async fn list(
+        &self,
+        parent: &AgentPath,
+        filter: &RunFilter,
+        after: Option<&Cursor>,
+    ) -> Result<RunPage, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.list(parent, filter, after, PAGE).await?,
+            Self::Owner(client) => client.runs(parent, filter, after, PAGE).await?,
+        })
+    }
+
+    pub(crate) async fn inspect(
+        &self,
+        parent: &AgentPath,
+        run_id: &str,
+    ) -> Result<Option<Inspection>, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.inspect(parent, run_id).await?,
+            Self::Owner(client) => client.run(parent, run_id).await?,
+        })
+    }
+
+    /// Lets the folder go.
+    pub(crate) async fn close(self) -> Result<(), Fatal> {
+        match self {
+            Self::Direct(offline) => Ok(offline.close().await?),
+            Self::Owner(_) => Ok(()),
+        }
+    }
+}
+
+const PAGE: usize = 500;

@@ -1,0 +1,57 @@
+//! `ghostlight cancel`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use ghostlight::AgentPath;
+
+use super::find::find;
+use super::{Early, Out, end};
+use crate::access::{Access, Folder};
+use crate::args::CancelArgs;
+use crate::batch::TERM_GRACE;
+use crate::fatal::Fatal;
+use crate::launch::{self, Cancelled, LaunchDir};
+use crate::sweep::{launches, launches_of};
+
+/// Cancels a run: durably, and its command with it.
+pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
+    let place = &args.run.place;
+    let access = Folder::open(&place.data)?.access().await?;
+    let cancelled = request(&access, &args).await;
+    let direct = matches!(access, Access::Direct(_));
+    access.close().await?;
+    let (parent, run_id) = match cancelled {
+        Ok(run) => run,
+        Err(early) => return end(Err(early)),
+    };
+    if direct {
+        // Nobody watches the command; the next owner finds the request, and the command ended.
+        stop_launches(&place.data, &parent, &run_id).await?;
+    }
+    let mut out = Out::new();
+    let said = match place.json {
+        true => out.line(serde_json::json!({ "runId": run_id, "cancelled": true })),
+        false => out.line(format!("{run_id} is cancelled")),
+    };
+    end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS).map_err(Early::from))
+}
+
+async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String), Early> {
+    let (parent, run_id) = find(access, &args.run).await?;
+    access.cancel(&parent, &run_id, &args.reason).await?;
+    Ok((parent, run_id))
+}
+
+async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
+    let folder = launches_of(&std::path::absolute(data)?, &parent.name());
+    for (of, path) in launches(folder).await {
+        if of != run_id {
+            continue;
+        }
+        if let Cancelled::OutOfReach = launch::cancel(&LaunchDir::plan(&path)?, TERM_GRACE).await? {
+            return Err(Fatal::new("the command runs in another pid namespace, out of reach"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! `ghostlight clear`.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ghostlight::{RunFilter, Status};
+
+use super::list::parents;
+use super::{Early, Out, end};
+use crate::access::{Access, Folder};
+use crate::args::ClearArgs;
+use crate::fatal::Fatal;
+use crate::sweep::{launches_of, sweep};
+
+/// Removes ended runs.
+pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
+    let access = Folder::open(&args.place.data)?.access().await?;
+    let cleared = remove(&access, &args).await;
+    access.close().await?;
+    let mut out = Out::new();
+    let said = cleared.and_then(|cleared| {
+        match args.place.json {
+            true => out.line(serde_json::json!({ "cleared": cleared }))?,
+            false => out.line(format!("{cleared} runs were removed"))?,
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    });
+    end(said)
+}
+
+async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
+    let live = args.status.iter().find(|status| !status.is_terminal());
+    if let Some(status) = live {
+        let hint = "cancel such runs first, with `ghostlight cancel`";
+        return Err(Fatal::new(format!("a {status} run is not removed; {hint}")).into());
+    }
+    let started_before = match args.older_than {
+        Some(age) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Fatal::from)?;
+            u64::try_from(now.saturating_sub(age).as_millis()).ok()
+        }
+        None => None,
+    };
+    let mut filter =
+        RunFilter { status: args.status.clone(), started_before, ..RunFilter::default() };
+    if filter.status.is_empty() {
+        filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
+    }
+    let mut cleared = 0;
+    for parent in parents(access, args.batch.as_deref()).await? {
+        cleared += access.clear(&parent, &filter).await?;
+        let folder = launches_of(
+            &std::path::absolute(&args.place.data).map_err(Fatal::from)?,
+            &parent.name(),
+        );
+        sweep(folder, async |run_id| match access.inspect(&parent, &run_id).await {
+            Ok(Some(run)) => run.run.status.is_hard(),
+            Ok(None) => true,
+            Err(_) => false,
+        })
+        .await;
+    }
+    Ok(cleared)
+}

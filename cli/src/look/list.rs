@@ -1,0 +1,72 @@
+//! `ghostlight runs`.
+
+use std::process::ExitCode;
+
+use ghostlight::{AgentPath, RunFilter, RunInfo};
+
+use super::{Early, Out, end, one_line};
+use crate::access::{Access, Folder};
+use crate::args::RunsArgs;
+use crate::fatal::Fatal;
+
+/// Lists runs, oldest first within a batch.
+pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
+    let access = Folder::open(&args.place.data)?.access().await?;
+    let listed = print(&access, &args).await;
+    access.close().await?;
+    end(listed)
+}
+
+/// The batches that are meant.
+pub(super) async fn parents(access: &Access, batch: Option<&str>) -> Result<Vec<AgentPath>, Fatal> {
+    match batch {
+        Some(batch) => Ok(vec![AgentPath::root("Batch", batch)?]),
+        None => access.agents().await,
+    }
+}
+
+async fn print(access: &Access, args: &RunsArgs) -> Result<ExitCode, Early> {
+    let mut out = Out::new();
+    let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
+    let mut header = !args.place.json;
+    for parent in parents(access, args.batch.as_deref()).await? {
+        let mut after = None;
+        loop {
+            let page = access.list(&parent, &filter, after.as_ref()).await?;
+            for run in &page.runs {
+                if args.place.json {
+                    out.line(serde_json::to_string(run).map_err(Fatal::from)?)?;
+                    continue;
+                }
+                if std::mem::take(&mut header) {
+                    out.line(format!("{:<36} {:<11} {:>9}  INPUT", "RUN", "STATUS", "SECONDS"))?;
+                }
+                out.line(row(run))?;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(run: &RunInfo) -> String {
+    let seconds = match run.completed_at {
+        Some(end) => format!("{:.1}", end.saturating_sub(run.started_at) as f64 / 1000.0),
+        None => "-".to_owned(),
+    };
+    let status = if run.queued { "queued" } else { run.status.as_str() };
+    let input = match &run.input_preview {
+        Some(serde_json::Value::String(text)) => one_line(text, 60),
+        Some(value) => one_line(&value.to_string(), 60),
+        None => String::new(),
+    };
+    let error = match &run.error {
+        Some(error) => format!("  ({})", one_line(error, 80)),
+        None => String::new(),
+    };
+    format!("{:<36} {status:<11} {seconds:>9}  {input}{error}", run.run_id)
+}

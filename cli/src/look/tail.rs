@@ -1,0 +1,133 @@
+//! `ghostlight tail`: what a run has printed, and what it prints from now on, over any number of
+//! owners of the folder.
+
+use std::io::{StdoutLock, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ghostlight::frame::{Frame, FrameEvent};
+use ghostlight::{After, AgentPath};
+
+use super::find::find;
+use super::{Closed, Early, end};
+use crate::access::{Access, Folder, Followed};
+use crate::args::TailArgs;
+use crate::fatal::Fatal;
+use crate::lines::{LineChunk, Stream};
+
+/// How long the folder is left alone between two looks while it has no owner.
+const NO_OWNER_WAIT: Duration = Duration::from_secs(1);
+
+/// Prints a run's frames to its end.
+pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
+    let folder = Folder::open(&args.run.place.data)?;
+    end(follow(&folder, &args).await)
+}
+
+async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
+    let mut printer = Printer { json: args.run.place.json, number: args.after };
+    let mut found: Option<(AgentPath, String)> = None;
+    loop {
+        let access = folder.access().await?;
+        let (parent, run_id) = match &found {
+            Some(found) => found.clone(),
+            None => match find(&access, &args.run).await {
+                Ok(run) => found.insert(run).clone(),
+                Err(fatal) => {
+                    access.close().await?;
+                    return Err(fatal.into());
+                }
+            },
+        };
+        let direct = matches!(access, Access::Direct(_));
+        let followed = access.follow(&parent, &run_id, &mut printer).await;
+        access.close().await?;
+        match followed? {
+            Followed::Ended(code) => return Ok(code),
+            // The owner is gone, or the folder has none: the store is not held while we wait.
+            Followed::Cut if direct => folder.wait_for_owner(NO_OWNER_WAIT).await,
+            Followed::Cut => {}
+        }
+    }
+}
+
+/// Prints frames, and remembers where it is.
+pub(crate) struct Printer {
+    json: bool,
+    number: Option<u64>,
+}
+
+impl Printer {
+    /// After which frame to go on.
+    pub(crate) fn after(&self) -> After {
+        self.number.map_or(After::START, After::number)
+    }
+
+    /// The number of the last frame that was printed.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// Prints a frame; returns the exit status after the run's hard end.
+    pub(crate) fn frame(&mut self, frame: &Frame) -> Result<Option<ExitCode>, PrinterClosed> {
+        self.number = Some(frame.sequence);
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            self.write(writeln!(out, "{}", frame.to_json()))?;
+        } else if let FrameEvent::Chunk { body, .. } = &frame.event {
+            self.chunk(body)?;
+        }
+        Ok(match &frame.event {
+            FrameEvent::Finished { .. } => Some(ExitCode::SUCCESS),
+            FrameEvent::Error { error, .. } => {
+                self.note(&format!("error: {error}"));
+                Some(ExitCode::FAILURE)
+            }
+            FrameEvent::Aborted { reason, .. } => {
+                self.note(&format!("aborted: {}", reason.as_deref().unwrap_or("no reason given")));
+                Some(ExitCode::FAILURE)
+            }
+            FrameEvent::Interrupted { error, .. } => {
+                self.note(&format!("interrupted: {error}"));
+                None
+            }
+            FrameEvent::Started { .. } | FrameEvent::Chunk { .. } => None,
+        })
+    }
+
+    /// Nothing follows at once: what was printed should be seen.
+    pub(crate) fn flush(&self) -> Result<(), PrinterClosed> {
+        self.write(std::io::stdout().lock().flush())
+    }
+
+    fn chunk(&self, body: &str) -> Result<(), PrinterClosed> {
+        let mut out: StdoutLock<'_> = std::io::stdout().lock();
+        match LineChunk::decode(body) {
+            Ok(chunk) if chunk.stream == Stream::Stdout => self.write(out.write_all(&chunk.bytes)),
+            Ok(chunk) => self.write(std::io::stderr().lock().write_all(&chunk.bytes)),
+            Err(_) => self.write(writeln!(out, "{body}")),
+        }
+    }
+
+    fn note(&self, text: &str) {
+        if !self.json {
+            // What the run has printed comes first; a closed output shows with the next frame.
+            let _ = std::io::stdout().lock().flush();
+            eprintln!("ghostlight: {text}");
+        }
+    }
+
+    fn write(&self, written: std::io::Result<()>) -> Result<(), PrinterClosed> {
+        written.map_err(|_| PrinterClosed)
+    }
+}
+
+/// Nobody reads the printer's output any more.
+#[derive(Debug)]
+pub(crate) struct PrinterClosed;
+
+impl From<PrinterClosed> for Early {
+    fn from(_: PrinterClosed) -> Self {
+        Closed.into()
+    }
+}

@@ -1,0 +1,159 @@
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use crate::support::Place;
+
+#[test]
+fn every_input_is_run_once_and_reported_from_the_store_later() {
+    let place = Place::new();
+    let args = ["map", "a", "b", "b", "--", "sh", "-c", "echo {} >> log; echo out {}"];
+    for before in ["", "completed before"] {
+        let ended = place.run(args);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert_eq!(ended.sorted(), ["out a", "out b", "out b"]);
+        assert!(ended.stderr.contains(before), "{}", ended.stderr);
+    }
+    assert_eq!(place.lines("log"), ["a", "b", "b"]);
+    assert_eq!(place.launch_files(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn output_is_passed_on_byte_for_byte() {
+    let place = Place::new();
+    let script = r"printf 'no newline\n\377\376\000end'";
+    let ended = place.run(["map", "x", "--", "sh", "-c", script]);
+    assert_eq!(ended.stdout, b"no newline\n\xff\xfe\x00end");
+    let json = place.run(["map", "--json", "x", "--", "sh", "-c", script]);
+    let text = String::from_utf8(json.stdout).unwrap();
+    assert!(text.contains(r#""stream":"stdout","text":"no newline\n""#), "{text}");
+    assert!(text.contains(r#""base64":"//4AZW5k""#), "{text}");
+}
+
+#[test]
+fn inputs_need_not_be_text() {
+    let place = Place::new();
+    let input = OsStr::from_bytes(b"f\xff");
+    std::fs::write(place.path("").join(input), b"12345").unwrap();
+    let args = [OsStr::new("map"), input, OsStr::new("--"), OsStr::new("cat"), OsStr::new("{}")];
+    let ended = place.run(args);
+    assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), b"12345".as_slice()));
+}
+
+#[test]
+fn failures_are_named_and_the_others_go_on() {
+    let place = Place::new();
+    let ended =
+        place.run(["map", "0", "3", "9", "--", "sh", "-c", "[ {} = 9 ] && kill -9 $$; exit {}"]);
+    assert_eq!(ended.code(), Some(1));
+    for expected in ["3: exited with code 3", "9: killed by signal 9", "1  completed", "2  failed"]
+    {
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+    }
+    let ended = place.run(["map", "a", "b", "--", "no-such-command", "{}"]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("cannot execute \"no-such-command\""), "{}", ended.stderr);
+}
+
+#[test]
+fn failed_inputs_are_tried_again_when_asked() {
+    let place = Place::new();
+    let script = "echo {} >> log; [ -e good ]";
+    assert_eq!(place.run(["map", "a", "--", "sh", "-c", script]).code(), Some(1));
+    assert_eq!(place.run(["map", "a", "--", "sh", "-c", script]).code(), Some(1));
+    assert_eq!(place.lines("log"), ["a"], "a failure is an end like any other");
+    std::fs::write(place.path("good"), "").unwrap();
+    let ended = place.run(["map", "--retry-failed", "a", "--", "sh", "-c", script]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.run(["map", "a", "--", "sh", "-c", script]).code(), Some(0));
+    assert_eq!(place.lines("log"), ["a", "a"]);
+}
+
+#[test]
+fn commands_know_their_run() {
+    let place = Place::new();
+    let ended = place.run([
+        "map",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo $GHOSTLIGHT_RUN_ID $GHOSTLIGHT_ATTEMPT; pwd",
+    ]);
+    let out = String::from_utf8(ended.stdout).unwrap();
+    let mut lines = out.lines();
+    let (id, attempt) = lines.next().unwrap().split_once(' ').unwrap();
+    assert!(id.ends_with("~0") && id.len() == 34, "{id}");
+    assert_eq!(attempt, "1");
+    let cwd = std::fs::canonicalize(place.path("")).unwrap();
+    assert_eq!(lines.next(), cwd.to_str());
+}
+
+#[test]
+fn lists_are_read_from_standard_input() {
+    let place = Place::new();
+    let mut map = place.ghostlight(["map", "--", "echo", "{}"]);
+    let mut child =
+        map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"a\n\n b \nlast").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut lines: Vec<&[u8]> = output.stdout.split(|b| *b == b'\n').collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [b"".as_slice(), b" b ", b"a", b"last"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("1  blank lines skipped"), "{stderr}");
+    let empty = place.run(["map", "--", "echo", "{}"]);
+    assert_eq!(empty.code(), Some(0), "an empty list is no error: {}", empty.stderr);
+}
+
+#[test]
+fn usage_and_environment_errors_write_nothing() {
+    let place = Place::new();
+    std::fs::write(place.path("file"), "").unwrap();
+    let long = "n".repeat(257);
+    let cases: [(&[&str], &str); 9] = [
+        (&["map", "a", "b"], "there is no command"),
+        (&["map", "--batch", "x"], "was not detached"),
+        (&["map", "--files", "nowhere", "--", "cat", "{}"], "nowhere"),
+        (&["map", "--files", ".", "a", "--", "cat", "{}"], "not from both"),
+        (&["map", "-0", "a", "--", "cat", "{}"], "-0"),
+        (&["map", "--jobs", "0", "a", "--", "cat"], "--jobs"),
+        (&["map", "--data", "file", "a", "--", "cat"], "it is a file"),
+        (&["map", "--batch", "..", "a", "--", "cat"], "not a name"),
+        (&["map", "--batch", &long, "a", "--", "cat"], "256"),
+    ];
+    for (args, expected) in cases {
+        let ended = place.run(args);
+        assert_eq!(ended.code(), Some(2), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
+    }
+    assert!(!place.path(".ghostlight/store").exists());
+}
+
+#[test]
+fn another_command_under_the_same_batch_is_refused() {
+    let place = Place::new();
+    assert_eq!(place.run(["map", "--batch", "b", "a", "--", "echo", "{}"]).code(), Some(0));
+    let ended = place.run(["map", "--batch", "b", "a", "--", "echo", "other", "{}"]);
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("another command"), "{}", ended.stderr);
+    assert!(ended.stdout.is_empty(), "nothing is reported for another command");
+}
+
+#[test]
+fn files_are_found_and_hidden_ones_left_out() {
+    let place = Place::new();
+    for (file, text) in [("d/a", "1"), ("d/e/b", "2"), ("d/.hidden", "3"), ("c/x", "4")] {
+        let path = place.path(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    std::fs::write(place.path("c/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55")
+        .unwrap();
+    let ended = place.run(["map", "--files", ".", "--", "cat", "{}"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let mut out = ended.stdout;
+    out.sort_unstable();
+    assert_eq!(out, b"12");
+}

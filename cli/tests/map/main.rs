@@ -1,0 +1,8 @@
+//! `ghostlight map` as its users see it: real commands, real signals, real kills.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod basics;
+mod interruptions;
+mod look;
+mod support;

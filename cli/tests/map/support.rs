@@ -1,0 +1,186 @@
+//! A folder of its own for each test, the program as a real process, and gates that commands wait at.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The program with its data folder in this place, and this place as its working directory.
+    pub(crate) fn ghostlight<I, S>(&self, args: I) -> Command
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ghostlight"));
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run<I, S>(&self, args: I) -> Ended
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let output = self.ghostlight(args).output().unwrap();
+        Ended {
+            status: output.status,
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts the program; its output is read by the test.
+    pub(crate) fn start<I, S>(&self, args: I) -> Running
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = self.ghostlight(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Running { child, stdout: Some(stdout), stderr, noted: String::new() }
+    }
+
+    /// A gate at which commands wait: `sh -c 'dd bs=1 count=1 < gate'`.
+    pub(crate) fn gate(&self, name: &str) -> Gate {
+        let path = self.path(name);
+        let made = Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        // Open at both ends, so that nobody waits for the other side to open.
+        Gate { file: OpenOptions::new().read(true).write(true).open(path).unwrap() }
+    }
+
+    /// The lines of a file that commands append to.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The files left in launch folders.
+    pub(crate) fn launch_files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.path(".ghostlight/launches")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
+        }
+        files
+    }
+}
+
+pub(crate) struct Gate {
+    file: File,
+}
+
+impl Gate {
+    pub(crate) fn open(&mut self, count: usize) {
+        self.file.write_all(&vec![b'x'; count]).unwrap();
+    }
+
+    /// Waits for a line from the other side.
+    pub(crate) fn read_one(&mut self) {
+        let mut line = [0; 2];
+        self.file.read_exact(&mut line).unwrap();
+    }
+}
+
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    pub(crate) fn sorted(&self) -> Vec<String> {
+        sorted(&String::from_utf8_lossy(&self.stdout))
+    }
+}
+
+pub(crate) fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: BufReader<ChildStderr>,
+    noted: String,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads so many lines of the program's output.
+    pub(crate) fn read_lines(&mut self, count: usize) -> Vec<String> {
+        let stdout = self.stdout.as_mut().unwrap();
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let mut line = String::new();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "the output ended after {lines:?}");
+            lines.push(line.trim_end().to_owned());
+        }
+        lines.sort();
+        lines
+    }
+
+    /// Reads a line of what the program says to its user.
+    pub(crate) fn read_note(&mut self) {
+        assert!(self.stderr.read_line(&mut self.noted).unwrap() > 0);
+    }
+
+    pub(crate) fn close_stdout(&mut self) {
+        self.stdout = None;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills the program alone, and waits until it is gone.
+    pub(crate) fn sigkill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn wait(mut self) -> Ended {
+        let mut stdout = Vec::new();
+        if let Some(out) = &mut self.stdout {
+            out.read_to_end(&mut stdout).unwrap();
+        }
+        let mut stderr = std::mem::take(&mut self.noted);
+        self.stderr.read_to_string(&mut stderr).unwrap();
+        Ended { status: self.child.wait().unwrap(), stdout, stderr }
+    }
+}

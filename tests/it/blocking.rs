@@ -1,0 +1,77 @@
+//! Code that blocks a thread cannot be dropped: its run keeps id and slot until it has returned.
+
+use ghostlight::prelude::*;
+use ghostlight::{Error, Limits, RunFilter};
+
+use crate::bench::{Bench, Capped, Do, Worker, aborted, bounded_real, say};
+
+async fn started() -> (System, AgentHandle<Capped>, Bench) {
+    let worker = Worker::default();
+    let bench = worker.bench.clone();
+    let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
+    let builder = System::in_memory().limits(limits).agent(Capped(1, AtCap::Refuse));
+    let system = builder.child(worker).start().await.unwrap();
+    let capped = system.agent::<Capped>("c").unwrap();
+    (system, capped, bench)
+}
+
+/// Opens the gate even if the test fails, so that the runtime can end.
+struct OpenOnDrop(Bench);
+
+impl Drop for OpenOnDrop {
+    fn drop(&mut self) {
+        self.0.open("g");
+    }
+}
+
+async fn refused_while_stopping(capped: &AgentHandle<Capped>) {
+    let other = capped.run::<Worker>(say("b")).id("other").await.unwrap_err();
+    assert!(matches!(other, Error::CapExceeded { limit: 1 }), "the slot is taken: {other}");
+    let cleared = capped.clear(&RunFilter::default()).await.unwrap_err();
+    assert!(matches!(&cleared, Error::StillStopping(id) if id == "x"), "{cleared}");
+    assert!(cleared.is_retryable());
+    let again = capped.run::<Worker>(Do::Block("g".into())).id("x").await.unwrap_err();
+    assert!(matches!(&again, Error::StillStopping(id) if id == "x"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_run_that_blocks_is_still_stopping() {
+    bounded_real(async {
+        let (system, capped, bench) = started().await;
+        let _open = OpenOnDrop(bench.clone());
+        let run = capped.start::<Worker>(Do::Block("g".into())).id("x").await.unwrap();
+        bench.seen("blocking", 1).await;
+        run.cancel("enough").await.unwrap();
+        // Whoever waits for the run does not wait for the blocked thread.
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        refused_while_stopping(&capped).await;
+        // Neither does it help to forget the parent.
+        capped.evict().await.unwrap();
+        refused_while_stopping(&capped).await;
+
+        bench.open("g");
+        while system.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(capped.run::<Worker>(say("b")).id("other").await.unwrap().completed(), {
+            Ok("b".to_owned())
+        });
+        let again = capped.run::<Worker>(Do::Block("g".into())).id("x").await.unwrap();
+        assert_eq!(aborted(again), "enough");
+        assert_eq!(capped.clear(&RunFilter::default()).await.unwrap(), 2);
+        assert_eq!(bench.count("blocking"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocking_step_that_returns_in_time_is_like_any_other() {
+    bounded_real(async {
+        let (_system, capped, bench) = started().await;
+        let run = capped.start::<Worker>(Do::Block("g".into())).id("x").await.unwrap();
+        bench.seen("blocking", 1).await;
+        bench.open("g");
+        assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "");
+    })
+    .await;
+}

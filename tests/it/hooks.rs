@@ -1,0 +1,380 @@
+//! Start hooks, finish hooks and turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::{join, join_all};
+use ghostlight::prelude::*;
+use ghostlight::testing::TestSystem;
+use ghostlight::{Error, RunFilter};
+use serde_json::Value;
+
+use crate::bench::{Bench, Do, Worker, aborted, bounded, failed, hold, say};
+
+/// A parent whose hooks note that they are called, and then do what the bench says.
+#[derive(Clone, Default)]
+struct Hooked {
+    bench: Bench,
+    /// How many calls of the finish hook fail before the first good one.
+    bad: Arc<AtomicUsize>,
+    panics: bool,
+}
+
+impl Agent for Hooked {
+    const TYPE: &'static str = "Hooked";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_start(Self::started);
+        callbacks.on_run_finish(Self::finished);
+    }
+}
+
+impl Hooked {
+    async fn started(&self, cx: &AgentContext, run: RunInfo) -> Result<(), RunError> {
+        self.bench.note(format!("start {}", run.run_id));
+        assert_eq!(run.status, Status::Starting);
+        assert_eq!(cx.path().to_string(), "Hooked:h");
+        match run.run_id.split('-').next().unwrap_or_default() {
+            "fail" => Err(RunError::new("not today").kind("hook")),
+            "panic" => panic!("hook panic"),
+            "wait" => {
+                self.bench.gate("start").await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn finished(
+        &self,
+        _: &AgentContext,
+        run: RunInfo,
+        end: Outcome<Value>,
+    ) -> Result<(), RunError> {
+        assert_eq!(run.status, end.status());
+        assert!(run.completed_at.is_some());
+        self.bench.note(format!("finish {} {}", run.run_id, end.status()));
+        if run.run_id.starts_with("slow") {
+            self.bench.gate("finish").await;
+        }
+        if run.run_id.starts_with("bad") {
+            let left =
+                self.bad.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            if left.is_ok() {
+                if self.panics {
+                    panic!("finish panic");
+                }
+                return Err(RunError::new("finish error"));
+            }
+            self.bench.note(format!("good {}", run.run_id));
+        }
+        Ok(())
+    }
+}
+
+async fn started(hooked: Hooked) -> (TestSystem, AgentHandle<Hooked>, Bench) {
+    let bench = hooked.bench.clone();
+    let worker = Worker { bench: bench.clone(), ..Worker::default() };
+    let system = TestSystem::new(1).agent(hooked).child(worker).start().await.unwrap();
+    let agent = system.agent::<Hooked>("h").unwrap();
+    (system, agent, bench)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_comes_before_the_code() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        agent.run::<Worker>(say("a")).id("x").await.unwrap().completed().unwrap();
+        assert_eq!(bench.events()[..3], ["start x", "enter x", "leave x"]);
+        // A join calls no hook.
+        agent.run::<Worker>(say("a")).id("x").await.unwrap();
+        assert_eq!(bench.count("start x"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_that_fails_or_panics_fails_the_run() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let failure = failed(agent.run::<Worker>(say("a")).id("fail").await.unwrap());
+        assert_eq!(failure.message, "start hook: not today");
+        assert_eq!(failure.kind.as_deref(), Some("hook"));
+        let failure = failed(agent.run::<Worker>(say("a")).id("panic").await.unwrap());
+        assert!(failure.message.contains("hook panic"), "{failure}");
+        assert!(bench.entered().is_empty());
+        bench.seen("finish fail error", 1).await;
+        bench.seen("finish panic error", 1).await;
+        agent.run::<Worker>(say("a")).id("ok").await.unwrap().completed().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_is_called_again_after_a_crash() {
+    bounded(async {
+        let (mut system, agent, bench) = started(Hooked::default()).await;
+        let run = agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        assert!(!run.already_existed(), "the caller does not wait for the hook");
+        bench.seen("start wait", 1).await;
+        system.crash().await.unwrap();
+        bench.seen("start wait", 2).await;
+        assert!(bench.entered().is_empty());
+        bench.open("start");
+        let agent = system.agent::<Hooked>("h").unwrap();
+        agent.run::<Worker>(say("a")).id("wait").await.unwrap().completed().unwrap();
+        assert_eq!(bench.entered(), ["wait"]);
+        system.crash().await.unwrap();
+        system.advance(Duration::from_secs(60)).await;
+        assert_eq!(bench.count("start wait"), 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_answers_while_its_start_hook_hangs() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let run = agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        bench.seen("start wait", 1).await;
+        let inspection = run.inspect().await.unwrap().unwrap();
+        assert_eq!(inspection.run.status, Status::Starting);
+        assert!(agent.start::<Worker>(say("a")).id("wait").await.unwrap().already_existed());
+        let other = agent.start::<Worker>(say("b")).id("wait").await.unwrap_err();
+        assert!(matches!(other, Error::DifferentInput { .. }), "{other}");
+        run.cancel("enough").await.unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        assert!(bench.entered().is_empty());
+        bench.open("start");
+        bench.seen("finish wait aborted", 1).await;
+        assert_eq!(agent.clear(&RunFilter::default()).await.unwrap(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_leaves_memory_and_comes_back_while_a_start_hook_hangs() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let run = agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        bench.seen("start wait", 1).await;
+        let panicking = agent.turn(|_| async { panic!("a bug") }).await;
+        assert!(matches!(panicking, Err(Error::AgentDown { .. })), "{panicking:?}");
+        agent.run::<Worker>(say("b")).id("other").await.unwrap().completed().unwrap();
+        bench.open("start");
+        run.outcome().await.unwrap().completed().unwrap();
+        assert_eq!(bench.count("enter wait"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_hook_is_called_once_for_every_end() {
+    bounded(async {
+        let (mut system, agent, bench) = started(Hooked::default()).await;
+        agent.run::<Worker>(say("a")).id("ok").await.unwrap();
+        agent.run::<Worker>(Do::Fail("no".into())).id("no").await.unwrap();
+        let run = agent.start::<Worker>(Do::UntilCancelled).id("cut").await.unwrap();
+        run.cancel("enough").await.unwrap();
+        run.outcome().await.unwrap();
+        let ends = ["finish ok completed", "finish no error", "finish cut aborted"];
+        for end in ends {
+            bench.seen(end, 1).await;
+        }
+        // A join, an eviction and a crash later there is still one call each.
+        agent.run::<Worker>(say("a")).id("ok").await.unwrap();
+        agent.evict().await.unwrap();
+        agent.run::<Worker>(say("a")).id("ok").await.unwrap();
+        system.advance(Duration::from_secs(600)).await;
+        system.crash().await.unwrap();
+        system.advance(Duration::from_secs(600)).await;
+        for end in ends {
+            assert_eq!(bench.count(end), 1, "{end}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_finish_hook_and_no_crash_loses_it() {
+    bounded(async {
+        let (mut system, agent, bench) = started(Hooked::default()).await;
+        agent.run::<Worker>(say("a")).id("slow").await.unwrap().completed().unwrap();
+        // The queue is held by the first hook; runs come and go all the same.
+        agent.run::<Worker>(say("a")).id("second").await.unwrap().completed().unwrap();
+        bench.seen("finish slow completed", 1).await;
+        assert_eq!(bench.count("finish second completed"), 0, "one turn at a time");
+        system.crash().await.unwrap();
+        bench.seen("finish slow completed", 2).await;
+        bench.open("finish");
+        bench.seen("finish second completed", 1).await;
+        system.advance(Duration::from_secs(600)).await;
+        system.crash().await.unwrap();
+        system.advance(Duration::from_secs(600)).await;
+        assert_eq!(bench.count("finish slow completed"), 2);
+        assert_eq!(bench.count("finish second completed"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_delivery_is_tried_again_with_backoff_behind_the_others() {
+    for panics in [false, true] {
+        bounded(async {
+            let bad = Arc::new(AtomicUsize::new(3));
+            let hooked = Hooked { bad, panics, ..Hooked::default() };
+            let (_system, agent, bench) = started(hooked).await;
+            let begin = tokio::time::Instant::now();
+            agent.run::<Worker>(say("a")).id("bad").await.unwrap().completed().unwrap();
+            agent.run::<Worker>(say("a")).id("next").await.unwrap().completed().unwrap();
+            bench.seen("good bad", 1).await;
+            let took = begin.elapsed();
+            assert!((7..8).contains(&took.as_secs()), "1 + 2 + 4 s, not {took:?}");
+            assert_eq!(bench.count("finish bad completed"), 4, "panics: {panics}");
+            let events = bench.events();
+            let at = |event: &str| events.iter().position(|e| e == event).unwrap();
+            assert!(at("finish next completed") < at("good bad"));
+            assert_eq!(bench.count("finish next completed"), 1);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_backs_off_survives_a_crash() {
+    bounded(async {
+        let bad = Arc::new(AtomicUsize::new(2));
+        let (mut system, agent, bench) = started(Hooked { bad, ..Hooked::default() }).await;
+        agent.run::<Worker>(say("a")).id("bad").await.unwrap();
+        bench.seen("finish bad completed", 1).await;
+        system.advance(Duration::from_millis(10)).await;
+        let begin = tokio::time::Instant::now();
+        system.crash().await.unwrap();
+        bench.seen("good bad", 1).await;
+        assert_eq!(bench.count("finish bad completed"), 3);
+        assert!(begin.elapsed() >= Duration::from_millis(2900), "{:?}", begin.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_hook_or_turn_disturbs_no_child() {
+    bounded(async {
+        let bad = Arc::new(AtomicUsize::new(1));
+        let (_system, agent, bench) =
+            started(Hooked { bad, panics: true, ..Hooked::default() }).await;
+        let ids: Vec<_> = (0..100).map(|at| format!("r{at}")).collect();
+        let waiting = join_all(ids.iter().map(|id| agent.run::<Worker>(hold("g")).id(id)));
+        let trouble = async {
+            bench.seen("enter r99", 1).await;
+            agent.run::<Worker>(say("a")).id("bad").await.unwrap();
+            bench.seen("good bad", 1).await;
+            for _ in 0..20 {
+                let begin = tokio::time::Instant::now();
+                let down = agent.turn(|_| async { panic!("a bug") }).await;
+                assert!(matches!(down, Err(Error::AgentDown { .. })), "{down:?}");
+                // At once, and outside the restart intensity.
+                agent.run::<Worker>(say("b")).await.unwrap().completed().unwrap();
+                assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
+            }
+            bench.open("g");
+        };
+        let (ends, ()) = join(waiting, trouble).await;
+        for end in ends {
+            assert_eq!(end.unwrap().completed().unwrap(), "g");
+        }
+        for id in &ids {
+            let info = agent.inspect(id).await.unwrap().unwrap().run;
+            assert_eq!(info.attempt, 1);
+            assert_eq!(bench.count(&format!("enter {id}")), 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_run_one_at_a_time_in_order() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let turns = (0..20).map(|at| {
+            let bench = bench.clone();
+            agent.turn(move |cx| async move {
+                bench.note(format!("turn {at}"));
+                // A turn may dispatch and await runs of its own agent.
+                let me = cx.agent::<Hooked>();
+                let end = me.run::<Worker>(say("x")).id(format!("t{at}")).await.unwrap();
+                bench.note(format!("end {at}"));
+                end.completed().unwrap()
+            })
+        });
+        for end in join_all(turns).await {
+            assert_eq!(end.unwrap(), "x");
+        }
+        let order: Vec<_> = bench
+            .events()
+            .into_iter()
+            .filter(|event| event.starts_with("turn ") || event.starts_with("end "))
+            .collect();
+        let expected: Vec<_> =
+            (0..20).flat_map(|at| [format!("turn {at}"), format!("end {at}")]).collect();
+        assert_eq!(order, expected);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_waits_for_its_own_queue_is_told() {
+    bounded(async {
+        let (system, agent, _bench) = started(Hooked::default()).await;
+        let other = system.agent::<Hooked>("other").unwrap();
+        let own = agent
+            .turn(move |cx| async move {
+                assert_eq!(other.turn(|_| async { 7 }).await.unwrap(), 7);
+                cx.agent::<Hooked>().turn(|_| async {}).await
+            })
+            .await
+            .unwrap();
+        assert!(matches!(&own, Err(Error::OwnQueue(path)) if path == "Hooked:h"), "{own:?}");
+        assert_eq!(agent.turn(|_| async { 8 }).await.unwrap(), 8);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_panics_takes_no_other_turn_with_it() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let bad = agent.turn({
+            let bench = bench.clone();
+            move |_| async move {
+                bench.gate("g").await;
+                panic!("a bug")
+            }
+        });
+        let good = join_all((0..5).map(|at| agent.turn(move |_| async move { at })));
+        let open = async { bench.open("g") };
+        let (bad, (good, ())) = join(bad, join(good, open)).await;
+        let bad: Result<(), _> = bad;
+        assert!(matches!(bad, Err(Error::AgentDown { .. })), "{bad:?}");
+        for (at, good) in good.into_iter().enumerate() {
+            assert_eq!(good.unwrap(), at);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_not_lost_when_its_agent_is_evicted() {
+    bounded(async {
+        let (_system, agent, _bench) = started(Hooked::default()).await;
+        for _ in 0..50 {
+            let (turn, evicted) = join(agent.turn(|_| async { 1 }), agent.evict()).await;
+            evicted.unwrap();
+            assert_eq!(turn.unwrap(), 1);
+            let (evicted, turn) = join(agent.evict(), agent.turn(|_| async { 2 })).await;
+            evicted.unwrap();
+            assert_eq!(turn.unwrap(), 2);
+        }
+    })
+    .await;
+}
