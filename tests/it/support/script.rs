@@ -7,7 +7,6 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use ghostlight::prelude::*;
-use serde_json::Value;
 
 use super::ledger::Ledger;
 
@@ -287,10 +286,4 @@ pub(crate) fn milestones(ops: &[Op]) -> Vec<String> {
             _ => Vec::new(),
         })
         .collect()
-}
-
-/// The chunk's body, if it is one of the script's own.
-pub(crate) fn own_chunk(body: &str) -> Option<Value> {
-    let body: Value = serde_json::from_str(body).ok()?;
-    (body["type"] == "data-part").then_some(body)
 }
