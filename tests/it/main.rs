@@ -1,9 +1,7 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
-mod bench;
-mod support;
-
 mod attempts;
+mod bench;
 mod blocking;
 mod cancel;
 mod cap;
@@ -19,6 +17,7 @@ mod races;
 mod registry;
 mod steps;
 mod stopping;
+mod support;
 mod suspension;
 mod syncs;
 mod tails;
