@@ -358,7 +358,9 @@ async fn scripts_of_chance() {
             .collect();
         eprintln!("seed {seed}: latency {latency:?}, crashes {faults:?}, {ops:?}");
         let world = World::new(scripts).latency(latency);
-        world.drive(&faults, &async |system: &System| run_script(system, &ops).await).await;
+        let drive = async |system: &System| run_script(system, &ops).await;
+        let end = world.drive(&faults, &drive).await;
+        assert!(end.starts_with("Completed"), "{end}");
         check_script(&world, &ops).await;
     }
 }
