@@ -1,5 +1,7 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod attempts;
 mod bench;
 mod blocking;

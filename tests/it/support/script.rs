@@ -211,7 +211,7 @@ impl<'a> Told<'a> {
             Op::Race { key, ms } => {
                 let mut race: FuturesUnordered<_> = (0u64..)
                     .zip(ms)
-                    .map(|(at, ms)| async move { self.step(&format!("{key}{at}"), *ms, 0).await })
+                    .map(|(at, ms)| async move { self.step(&format!("{key}.{at}"), *ms, 0).await })
                     .collect();
                 while let Some(done) = race.next().await {
                     self.told(done?);
