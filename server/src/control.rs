@@ -19,10 +19,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::SOCKET_NAME;
+use crate::events::STREAMS_MAX;
 use crate::router::Api;
 
 /// The most connections at a time; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 512;
+const CONNECTIONS_MAX: usize = 256;
+// Invariant: streams, which may last for days, leave room for requests that do not.
+const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX);
 /// How long the head of a request may take, and a connection be idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// The most bytes of an answer that wait in memory for a slow reader, and of the head of a request.
@@ -74,7 +77,7 @@ impl ControlSocket {
     /// Serves the system until `shutdown` is there, then ends all streams, gives other answers a
     /// second, and removes the socket.
     ///
-    /// Every connection is served by a task of its own, at most 512 at a time. A reader that does
+    /// Every connection is served by a task of its own, at most 256 at a time, 192 of them event streams. A reader that does
     /// not read holds up its own connection alone, and at most 64 KiB of it are in memory.
     ///
     /// # Cancel safety

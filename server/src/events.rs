@@ -1,6 +1,7 @@
 //! The events of a run: a page of them, or a stream that goes on to the end.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -10,12 +11,14 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use ghostlight::frame::Frame;
 use ghostlight::{After, AgentRef, Error, Tail};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::router::{Api, json as answer};
 
+/// The most event streams at a time; further ones are refused.
+pub(crate) const STREAMS_MAX: usize = 192;
 /// How often a stream that has nothing to say says so.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// When a reader that was cut off should come back.
@@ -46,7 +49,10 @@ pub(crate) async fn events(
     }
     let after = after.map_or(After::START, After::number);
     if accepts_stream(headers) {
-        return Ok(stream(agent, run_id, after, api.stop.clone()));
+        let place = Arc::clone(&api.streams).try_acquire_owned();
+        let place = place.map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
+        let stop = api.stop.clone();
+        return Ok(stream(Reader { agent, run_id, after, stop, source: Source::Closed, place }));
     }
     let page = agent.frames(&run_id, after, query.limit()?).await?;
     Ok(answer(&json!({ "events": page.frames, "ended": page.ended })))
@@ -78,10 +84,9 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
         .any(|range| range.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-fn stream(agent: AgentRef, run_id: String, after: After, stop: watch::Receiver<bool>) -> Response {
+fn stream(reader: Reader) -> Response {
     let hello = Event::default().comment("ghostlight").retry(RETRY);
-    let frames = frames(agent, run_id, after, stop);
-    let events = stream::once(async { hello }).chain(frames).map(Ok::<_, Infallible>);
+    let events = stream::once(async { hello }).chain(frames(reader)).map(Ok::<_, Infallible>);
     let sse = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
     let mut response = sse.into_response();
     let headers = response.headers_mut();
@@ -104,17 +109,13 @@ struct Reader {
     after: After,
     stop: watch::Receiver<bool>,
     source: Source,
+    #[expect(dead_code, reason = "held for as long as the stream lasts")]
+    place: OwnedSemaphorePermit,
 }
 
 /// The frames as events. The stream ends after the run's hard end; before it without a word when
 /// the server or the system stops, so that the reader comes back, and otherwise with a problem.
-fn frames(
-    agent: AgentRef,
-    run_id: String,
-    after: After,
-    stop: watch::Receiver<bool>,
-) -> impl Stream<Item = Event> + Send {
-    let reader = Reader { agent, run_id, after, stop, source: Source::Closed };
+fn frames(reader: Reader) -> impl Stream<Item = Event> + Send {
     stream::unfold(reader, |mut reader| async {
         let event = reader.next().await?;
         Some((event, reader))
@@ -146,7 +147,7 @@ impl Reader {
         }
     }
 
-    async fn frame(&mut self) -> Option<Result<std::sync::Arc<Frame>, Error>> {
+    async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
         if let Source::Closed = self.source {
             match self.agent.tail(&self.run_id, self.after).await {
                 Ok(tail) => self.source = Source::Open(Box::new(tail)),

@@ -63,6 +63,12 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "invalid-position", detail)
     }
 
+    pub(crate) fn too_many_streams(limit: usize) -> Self {
+        let detail = format!("there are {limit} event streams already; try again later");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", detail)
+            .with(header::RETRY_AFTER, "1")
+    }
+
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
         let detail = format!("this URL takes {allowed}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)

@@ -10,7 +10,7 @@ use axum::routing::get;
 use ghostlight::System;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::address::{self, Resource};
 use crate::problem::Problem;
@@ -21,6 +21,8 @@ use crate::{events, runs};
 pub(crate) struct Api {
     pub(crate) system: System,
     types: Arc<Vec<String>>,
+    /// Places for event streams.
+    pub(crate) streams: Arc<Semaphore>,
     /// Becomes true when streams have to end.
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn new(system: System, stop: watch::Receiver<bool>) -> Self {
         let types = Arc::new(system.agent_types());
-        Self { system, types, stop }
+        Self { system, types, streams: Arc::new(Semaphore::new(events::STREAMS_MAX)), stop }
     }
 
     pub(crate) fn router(self) -> axum::Router {

@@ -181,3 +181,40 @@ async fn a_stream_that_is_cut_says_so() {
     let gone = client.run(&boss(), "r").await;
     assert!(matches!(gone, Err(ClientError::NoOwner)), "{gone:?}");
 }
+
+#[tokio::test]
+async fn streams_leave_room_for_requests() {
+    let owner = Owner::start().await;
+    let client = owner.client().await;
+    owner.dispatch("r", 1, 0).await;
+    let mut tails = Vec::new();
+    let refused = loop {
+        match client.tail(&boss(), "r", None).await {
+            Ok(tail) => tails.push(tail),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, ClientError::Problem { status: 503, .. }), "{refused:?}");
+    assert_eq!(tails.len(), 192);
+    assert_eq!(client.run(&boss(), "r").await.unwrap().unwrap().next_sequence, 1);
+    // A place is free again when its reader has gone, even if there is nothing to tell it,
+    drop(tails.pop());
+    let again = async {
+        loop {
+            match client.tail(&boss(), "r", None).await {
+                Ok(tail) => break tail,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tails.push(tokio::time::timeout(Duration::from_secs(10), again).await.unwrap());
+    // and when its stream has ended.
+    owner.gate.add_permits(1);
+    for mut tail in tails {
+        while let Some(frame) = tail.next().await {
+            frame.unwrap();
+        }
+    }
+    let mut tail = client.tail(&boss(), "r", None).await.unwrap();
+    assert_eq!(tail.next().await.unwrap().unwrap().sequence, 0);
+}
