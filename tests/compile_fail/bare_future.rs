@@ -1,3 +1,6 @@
+//~ expected a `FnOnce()` closure
+//~ in a closure with no arguments
+
 use ghostlight::prelude::*;
 
 async fn code(cx: &RunContext) -> Result<u64, RunError> {

@@ -1,3 +1,6 @@
+//~ `Assistant` cannot be dispatched: it is not a child
+//~ implement `Child` for it, with `type Input`, `type Output` and `async fn run`
+
 use ghostlight::prelude::*;
 
 struct Assistant;

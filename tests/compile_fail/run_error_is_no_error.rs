@@ -1,3 +1,5 @@
+//~ the trait bound `ghostlight::RunError: std::error::Error` is not satisfied
+
 use ghostlight::prelude::*;
 
 fn is_error<E: std::error::Error>() {}

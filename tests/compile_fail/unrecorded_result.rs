@@ -1,3 +1,6 @@
+//~ `Connection` cannot be recorded as the result of a step
+//~ derive `serde::Serialize` and `serde::Deserialize` for it; results own their data
+
 use ghostlight::prelude::*;
 
 struct Connection;
