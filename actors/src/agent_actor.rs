@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent::AtCap;
+use crate::agents::unless_gone;
 use crate::lanes::{self, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
@@ -211,9 +212,11 @@ impl AgentState {
         let run = RunKey::new(&self.args.path, &run_id);
         let actor = self.args.node.live.get(run);
         let message = match request {
-            RunRequest::Inspect(reply) => RunMsg::Inspect(reply),
-            RunRequest::Cancel(reason, reply) => RunMsg::Cancel(reason, reply),
-            RunRequest::Tail(reply) => RunMsg::Tail(reply),
+            RunRequest::Inspect(reply) => RunMsg::Inspect(self.relay(actor.as_ref(), reply)),
+            RunRequest::Cancel(reason, reply) => {
+                RunMsg::Cancel(reason, self.relay(actor.as_ref(), reply))
+            }
+            RunRequest::Tail(reply) => RunMsg::Tail(self.relay(actor.as_ref(), reply)),
             RunRequest::Start(start, reply) => {
                 // Reads alone: the run's actor goes on meanwhile.
                 let args = self.args.clone();
@@ -247,6 +250,22 @@ impl AgentState {
         if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
             pending.push_back(request);
         }
+    }
+
+    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
+    fn relay<T: Send + 'static>(
+        &self,
+        actor: Option<&ActorRef<RunMsg>>,
+        reply: Reply<T>,
+    ) -> Reply<T> {
+        let Some(actor) = actor.cloned() else { return reply };
+        let (relayed, answer) = oneshot::channel();
+        self.args.node.spawn(async move {
+            if let Some(answer) = unless_gone(&actor, answer).await {
+                let _ = reply.send(answer);
+            }
+        });
+        relayed
     }
 
     /// Cancels a live run, and clears it when its task has ended.
