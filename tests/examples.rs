@@ -1,5 +1,7 @@
 //! Every example as a process of its own, and the first of them over a SIGKILL.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

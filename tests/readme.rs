@@ -1,5 +1,7 @@
 //! The README and the lists of examples say what is there.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

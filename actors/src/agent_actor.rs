@@ -7,10 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -61,7 +63,9 @@ pub(crate) struct AgentState {
     queued: usize,
     admitting: bool,
     pub(crate) turns: Turns,
-    activity: u64,
+    /// When the last message came that was no timer.
+    active_at: Instant,
+    /// A timer that judges idleness is under way.
     idle_timer: bool,
     evicting: Vec<Reply<()>>,
 }
@@ -93,7 +97,7 @@ impl Actor for AgentActor {
             queued: found.queued,
             admitting: false,
             turns: Turns::new(found.owed),
-            activity: 0,
+            active_at: Instant::now(),
             idle_timer: false,
             evicting: Vec::new(),
             args,
@@ -139,9 +143,9 @@ impl Actor for AgentActor {
                 state.settling.push((waiting, reply));
                 state.settle();
             }
-            AgentMsg::Idle(activity) => {
+            AgentMsg::Idle => {
                 state.idle_timer = false;
-                match activity == state.activity && state.is_idle() {
+                match state.is_idle() && state.idle_left().is_zero() {
                     true => state.leave(&myself),
                     // Looking at the time is no activity.
                     false => state.watch_idleness(&myself),
@@ -449,7 +453,7 @@ impl AgentState {
 
     /// What may follow from any message: admission, the next turn, eviction, idleness.
     fn after(&mut self, myself: &ActorRef<AgentMsg>) {
-        self.activity += 1;
+        self.active_at = Instant::now();
         self.admit(myself);
         self.turns.next(&self.args, myself);
         let busy = self.lanes.values().any(|lane| !matches!(lane, Lane::Live(_)));
@@ -467,12 +471,16 @@ impl AgentState {
         if !self.is_idle() || std::mem::replace(&mut self.idle_timer, true) {
             return;
         }
-        let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
-        let (actor, activity) = (myself.clone(), self.activity);
+        let (actor, left) = (myself.clone(), self.idle_left());
         self.args.node.spawn(async move {
-            tokio::time::sleep(idle).await;
-            let _ = actor.cast(AgentMsg::Idle(activity));
+            tokio::time::sleep(left).await;
+            let _ = actor.cast(AgentMsg::Idle);
         });
+    }
+
+    fn idle_left(&self) -> Duration {
+        let idle = self.args.kind.settings.idle.unwrap_or(self.args.node.limits.idle);
+        idle.saturating_sub(self.active_at.elapsed())
     }
 
     fn leave(&self, myself: &ActorRef<AgentMsg>) {

@@ -387,10 +387,11 @@ impl AgentRef {
         };
         match tokio::time::timeout(within, found).await {
             Ok(found) => found,
-            Err(_) => Err(Error::Timeout {
-                what: format!("milestone {name:?} of run {run_id:?}"),
-                after: within,
-            }),
+            Err(_) => Err(milestone_timeout(run_id, name, within)),
         }
     }
+}
+
+pub(crate) fn milestone_timeout(run_id: &RunId, name: &str, within: Duration) -> Error {
+    Error::Timeout { what: format!("milestone {name:?} of run {run_id:?}"), after: within }
 }

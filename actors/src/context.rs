@@ -195,6 +195,7 @@ impl RunContext {
 
     /// Sleeps for so long, durably: the due time is recorded, and a crash does not start the sleep
     /// anew. A run that waits for nothing but a sleep of more than 1 s leaves memory until then.
+    /// Inside a step it is part of the step's body: not recorded, and slept again with it.
     ///
     /// # Cancel safety
     /// A dropped sleep is over for good; it still counts as the nth sleep of the run.

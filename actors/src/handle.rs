@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ghostlight_protocol::{AgentPath, RunId};
 
 pub use self::call::{RunCall, Start};
-pub(crate) use self::recorded::Wait;
+use self::recorded::Place;
 pub use self::run::Run;
 
 use crate::agent_ref::{AgentRef, DispatchOptions};
@@ -226,18 +226,33 @@ macro_rules! dispatch_options {
 }
 pub(crate) use dispatch_options;
 
-/// Turns an input into JSON and completes the options; inside a run, an id that was left out
-/// derives from the run.
+/// The id of a dispatch inside a run that leaves it out: derived from the run's code, so that a crash
+/// starts nothing twice. Taken when the code asks for the dispatch, as [`Place`] is.
+pub(crate) struct DispatchId(String);
+
+impl DispatchId {
+    fn take(shared: &Arc<Shared>) -> Self {
+        let mut inner = shared.lock();
+        Self(match inner.current_step.clone() {
+            // Counted anew in every try of the step, which dispatches the same again.
+            Some(step) => {
+                let dispatches = inner.step_dispatches.entry(step.clone()).or_default();
+                *dispatches += 1;
+                format!("call-{step}-{}", *dispatches - 1)
+            }
+            None => format!("call-{}", inner.journal.next_dispatch()),
+        })
+    }
+}
+
+/// Turns an input into JSON and completes the options; `id` is for an id that was left out.
 fn prepare<C: Child>(
     agent: &AgentRef,
-    inside: Option<&Arc<Shared>>,
+    id: Option<DispatchId>,
     input: &C::Input,
     mut options: DispatchOptions,
 ) -> Result<crate::messages::StartRun, Error> {
-    if let Some(shared) = inside {
-        let ordinal = shared.lock().journal.next_dispatch();
-        options.id.get_or_insert_with(|| format!("call-{ordinal}"));
-    }
+    options.id = options.id.or(id.map(|id| id.0));
     let input = serde_json::to_vec(input).map_err(|error| Error::Json {
         run_id: options.id.clone().unwrap_or_default(),
         what: "input",

@@ -77,8 +77,8 @@ pub(crate) enum AgentMsg {
     TurnDone(TurnEnd),
     /// The queue may have a head now.
     AdmitAgain,
-    /// Nothing has happened since this number was current.
-    Idle(u64),
+    /// Perhaps nothing has happened for the idle time.
+    Idle,
     Evict(Reply<()>),
     /// Answered once every dispatch that came before is recorded, or refused.
     Settle(Reply<()>),

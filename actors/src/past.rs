@@ -53,6 +53,10 @@ pub(crate) struct Past {
     /// The run's writes of its state, in order.
     pub(crate) states: VecDeque<(String, Option<Vec<u8>>)>,
     pub(crate) signals: Signals,
+    /// The position after the last record that brought the run on. Reports of progress, and the
+    /// events of steps that have not ended, do not: a step that takes the process down with it
+    /// says the same in every attempt.
+    pub(crate) progress_end: u64,
 }
 
 impl Past {
@@ -67,6 +71,9 @@ impl Past {
             for entry in page {
                 let key = Key::from_bytes(entry.key);
                 let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
+                if record.entries.iter().any(brings_on) {
+                    past.progress_end = key.log_position().unwrap_or(0) + 1;
+                }
                 for mut entry in record.entries {
                     if !matches!(entry, LogEntry::Chunk { .. }) {
                         frames::load(&mut entry, committer, run).await?;
@@ -114,6 +121,26 @@ impl Past {
             | LogEntry::Interrupted { .. } => return,
         };
         self.log.push(recorded);
+    }
+}
+
+fn brings_on(entry: &LogEntry) -> bool {
+    match entry {
+        LogEntry::Chunk { origin, .. } | LogEntry::Milestone { origin, .. } => {
+            matches!(origin, Origin::Code | Origin::Source { .. })
+        }
+        LogEntry::Completed { .. }
+        | LogEntry::StepFailed { .. }
+        | LogEntry::SleepSet { .. }
+        | LogEntry::Tried { .. }
+        | LogEntry::State { .. } => true,
+        LogEntry::Started
+        | LogEntry::Progress { .. }
+        | LogEntry::Mark { .. }
+        | LogEntry::Finished { .. }
+        | LogEntry::Failed { .. }
+        | LogEntry::Aborted { .. }
+        | LogEntry::Interrupted { .. } => false,
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pending_acts: VecDeque<Call>,
     /// The step whose body is being polled.
     pub(crate) current_step: Option<String>,
+    /// How many dispatches the current try of each step has made.
+    pub(crate) step_dispatches: BTreeMap<String, u64>,
     /// How many waits for other runs are open.
     pub(crate) waits: usize,
     /// When the sleeps that the code waits for are due, by number.
@@ -101,6 +103,7 @@ impl Shared {
             call_wakers: BTreeMap::new(),
             pending_acts: VecDeque::new(),
             current_step: None,
+            step_dispatches: BTreeMap::new(),
             waits: 0,
             sleeps: BTreeMap::new(),
             progress: None,

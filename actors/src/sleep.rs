@@ -15,7 +15,10 @@ use crate::context::nothing;
 use crate::shared::Shared;
 
 enum Stage {
-    New,
+    /// Not polled yet. Without a number it is a sleep inside a step.
+    New(Option<u64>),
+    /// Inside a step: part of its body, and executed again with it.
+    Plain(Pin<Box<tokio::time::Sleep>>),
     Asked(u64),
     Sleeping(u64, Pin<Box<tokio::time::Sleep>>),
     Done,
@@ -31,7 +34,13 @@ pub struct Sleep<'a> {
 
 impl<'a> Sleep<'a> {
     pub(crate) fn new(shared: &'a Arc<Shared>, duration: Duration) -> Self {
-        Self { shared, duration, stage: Stage::New }
+        // The number is taken here, in the order of the code, and not at the first poll: `select!`
+        // polls in an order of chance.
+        let number = {
+            let mut inner = shared.lock();
+            inner.current_step.is_none().then(|| inner.journal.next_sleep())
+        };
+        Self { shared, duration, stage: Stage::New(number) }
     }
 
     /// Records when the sleep is due, unless the log says so, and begins to wait for it.
@@ -55,8 +64,16 @@ impl Future for Sleep<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.stage {
-                Stage::New => {
-                    let ordinal = self.shared.lock().journal.next_sleep();
+                Stage::New(None) => {
+                    self.stage = Stage::Plain(Box::pin(tokio::time::sleep(self.duration)));
+                }
+                Stage::Plain(sleep) => {
+                    std::task::ready!(sleep.as_mut().poll(cx));
+                    self.stage = Stage::Done;
+                    return Poll::Ready(());
+                }
+                Stage::New(Some(ordinal)) => {
+                    let ordinal = *ordinal;
                     // A number is given out once, so that the call is always new.
                     let _ = self.shared.open(&Call::Sleep(ordinal));
                     self.stage = Stage::Asked(ordinal);

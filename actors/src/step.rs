@@ -169,6 +169,7 @@ impl<'a, T: Recorded> Step<'a, T> {
                 return Err(RunError::new(text).kind("nested-step").permanent());
             }
             inner.current_step = Some(self.key.clone());
+            inner.step_dispatches.remove(&self.key);
         }
         self.shared.node.executed(&self.shared.run_id, &self.key);
         let body = (self.make)();

@@ -1,13 +1,16 @@
 //! Reaching the runs of a data folder: through its owner's socket, or directly where it has none.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{After, AgentPath, Cursor, FramePage, Inspection, Offline, RunFilter, RunPage};
+use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunPage};
+use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
 use crate::fatal::Fatal;
+use crate::look::{Early, Printer};
 
 /// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
 /// starts or stops.
@@ -24,7 +27,7 @@ pub(crate) enum Access {
     /// Nobody owns the folder: the store is open, and its lock is ours.
     Direct(Offline),
     /// The owner answers.
-    Owner(ghostlight_server::Client),
+    Owner(Client),
 }
 
 impl Folder {
@@ -46,8 +49,10 @@ impl Folder {
     pub(crate) async fn access(&self) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
-            if let Some(client) = ghostlight_server::Client::connect_folder(&self.path).await? {
-                return Ok(Access::Owner(client));
+            match Client::connect(&self.path).await {
+                Ok(client) => return Ok(Access::Owner(client)),
+                Err(error) if error.is_without_owner() => {}
+                Err(error) => return Err(error.into()),
             }
             let folder = self.path.clone();
             match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
@@ -61,11 +66,130 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// Does one bounded, repeatable thing with the folder, again if its owner goes away meanwhile.
+    pub(crate) async fn with<T>(
+        &self,
+        mut what: impl AsyncFnMut(&Access) -> Result<T, Early>,
+    ) -> Result<T, Early> {
+        loop {
+            let access = self.access().await?;
+            let done = what(&access).await;
+            access.close().await?;
+            match done {
+                Err(Early::Fatal(fatal)) if fatal.owner_is_gone => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits until the folder has an owner, at most so long.
+    pub(crate) async fn wait_for_owner(&self, at_most: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < at_most {
+            if Client::connect(&self.path).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+fn from_owner(error: ClientError) -> Fatal {
+    let owner_is_gone = error.is_without_owner();
+    Fatal { owner_is_gone, ..Fatal::from(error) }
+}
+
+/// Where following a run has led.
+pub(crate) enum Followed {
+    /// The run is over for good.
+    Ended(ExitCode),
+    /// There is no more for now: the owner is gone, or there is none.
+    Cut,
+}
+
 impl Access {
+    /// Prints a run's frames from where the printer is: all that is stored, and from an owner also
+    /// all that comes.
+    pub(crate) async fn follow(
+        &self,
+        parent: &AgentPath,
+        run_id: &str,
+        printer: &mut Printer,
+    ) -> Result<Followed, Early> {
+        match self {
+            Self::Direct(offline) => loop {
+                let after = printer.after();
+                let page =
+                    offline.frames(parent, run_id, after, PAGE).await.map_err(Fatal::from)?;
+                for frame in &page.frames {
+                    if let Some(code) = printer.frame(frame)? {
+                        printer.flush()?;
+                        return Ok(Followed::Ended(code));
+                    }
+                }
+                printer.flush()?;
+                if page.ended {
+                    // The caller has the end already, and asked for what follows it.
+                    return Ok(Followed::Ended(ExitCode::SUCCESS));
+                }
+                if page.frames.is_empty() {
+                    return Ok(Followed::Cut);
+                }
+            },
+            Self::Owner(client) => {
+                let mut frames = match client.tail(parent, run_id, printer.number()).await {
+                    Ok(frames) => frames,
+                    Err(error) if error.is_without_owner() => return Ok(Followed::Cut),
+                    Err(error) => return Err(Fatal::from(error).into()),
+                };
+                loop {
+                    let frame = match frames.next().await {
+                        Some(Ok(frame)) => frame,
+                        None => return Ok(Followed::Ended(ExitCode::SUCCESS)),
+                        Some(Err(error)) if error.is_without_owner() => return Ok(Followed::Cut),
+                        Some(Err(error)) => return Err(Fatal::from(error).into()),
+                    };
+                    let ended = printer.frame(&frame)?;
+                    printer.flush()?;
+                    if let Some(code) = ended {
+                        return Ok(Followed::Ended(code));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn cancel(
+        &self,
+        parent: &AgentPath,
+        run_id: &str,
+        reason: &str,
+    ) -> Result<(), Fatal> {
+        match self {
+            Self::Direct(offline) => _ = offline.cancel(parent, run_id, reason).await?,
+            Self::Owner(client) => {
+                _ = client.cancel(parent, run_id, reason).await.map_err(from_owner)?
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn clear(
+        &self,
+        parent: &AgentPath,
+        filter: &RunFilter,
+    ) -> Result<usize, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.clear(parent, filter).await?,
+            Self::Owner(client) => client.clear(parent, filter).await.map_err(from_owner)?,
+        })
+    }
+
     pub(crate) async fn agents(&self) -> Result<Vec<AgentPath>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.agents().await?,
-            Self::Owner(client) => client.agents().await?,
+            Self::Owner(client) => client.agents().await.map_err(from_owner)?,
         })
     }
 
@@ -77,7 +201,9 @@ impl Access {
     ) -> Result<RunPage, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.list(parent, filter, after, PAGE).await?,
-            Self::Owner(client) => client.runs(parent, filter, after, PAGE).await?,
+            Self::Owner(client) => {
+                client.runs(parent, filter, after, PAGE).await.map_err(from_owner)?
+            }
         })
     }
 
@@ -88,7 +214,7 @@ impl Access {
     ) -> Result<Option<Inspection>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.inspect(parent, run_id).await?,
-            Self::Owner(client) => client.run(parent, run_id).await?,
+            Self::Owner(client) => client.run(parent, run_id).await.map_err(from_owner)?,
         })
     }
 

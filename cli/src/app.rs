@@ -6,6 +6,7 @@ use clap::Parser;
 
 use crate::args::{Cli, Command};
 use crate::fatal::Fatal;
+use crate::look;
 
 /// Runs the program, and returns its exit status.
 pub fn main() -> ExitCode {
@@ -47,7 +48,11 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
     match cli.command {
         Command::Map(args) => crate::map::map(args).await,
-        _ => Err(Fatal::new("not there yet")),
+        Command::Runs(args) => look::list(args).await,
+        Command::Show(args) => look::show(args).await,
+        Command::Tail(args) => look::tail(args).await,
+        Command::Cancel(args) => look::cancel(args).await,
+        Command::Clear(args) => look::clear(args).await,
     }
 }
 

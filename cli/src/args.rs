@@ -118,7 +118,10 @@ pub(crate) struct OneRun {
     /// Where the runs are, and how to print
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The run's id, or the beginning of it
+    /// The batch that the run is of, where several have one of this id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) batch: Option<String>,
+    /// The run's id, the beginning of it, or its address (`Batch:NAME/Command:ID`)
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
 }

@@ -198,15 +198,16 @@ impl Child for Command {
             let planned = cx.step(("launch", number), async || self.plan(cx, number)).await?;
             let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
             let body = async || self.execute(cx, &dir, number, attempt, &input).await;
-            let end = cx.step(("command", number), body).await?;
-            // Its output and its end are durable: nothing reads the folder any more.
+            let end = cx.step(("command", number), body).await;
+            // Once its output is durable, nothing reads the folder any more.
+            cx.flush().await;
             let folder = dir.clone();
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = folder.remove() {
                     tracing::warn!(%error, "a launch folder was not removed");
                 }
             });
-            match end {
+            match end? {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
                 LaunchEnd::Vanished if attempt >= self.attempts_max => {

@@ -9,6 +9,7 @@
 //! Linux only: a command is tied to its shim by a parent-death signal, a shim to its launch by a
 //! file lock and a process file descriptor.
 
+mod access;
 pub mod app;
 mod args;
 mod batch;
@@ -16,6 +17,8 @@ mod fatal;
 pub mod inputs;
 pub mod launch;
 pub mod lines;
+mod look;
 mod map;
 pub mod shim;
+mod sweep;
 mod sys;

@@ -11,7 +11,7 @@ pub(crate) use cancel::cancel;
 pub(crate) use clear::clear;
 pub(crate) use list::list;
 pub(crate) use show::show;
-pub(crate) use tail::tail;
+pub(crate) use tail::{Printer, tail};
 
 use std::io::{BufWriter, Stdout, Write};
 use std::process::ExitCode;
@@ -38,10 +38,10 @@ impl Out {
 }
 
 /// Standard output is closed.
-struct Closed;
+pub(crate) struct Closed;
 
 /// What makes a command end early.
-enum Early {
+pub(crate) enum Early {
     Closed,
     Fatal(Fatal),
 }

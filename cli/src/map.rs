@@ -8,10 +8,11 @@ mod spool;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ghostlight::{Limits, System, SystemBuilder, storage};
+use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -24,6 +25,7 @@ use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
+use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
@@ -64,7 +66,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
 
     let launches = Arc::new(Launches::default());
-    let folder = data.join("launches").join(batch_folder(&name));
+    let folder = launches_of(&data, &name);
     let durability = match args.no_sync {
         true => storage::Durability::ProcessCrash,
         false => storage::Durability::PowerLoss,
@@ -91,9 +93,10 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let control = owner::serve(&system, &data, args.listen).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
-    tokio::spawn(owner::sweep_launches(agent.agent_ref().clone(), folder));
+    tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
+    let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
         command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
@@ -109,7 +112,22 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
     let ending = Ending { system, control, launches, reporter, watching, signals };
+    if stop.is_ok() {
+        // What was ended by others, such as a cancel while nobody owned the folder.
+        sweep_ended(batch, folder).await;
+    }
     ending.finish(stop).await
+}
+
+/// Removes the launch folders of the batch's runs that have ended.
+async fn sweep_ended(batch: AgentRef, folder: PathBuf) {
+    let batch = &batch;
+    sweep(folder, async |run_id| match batch.lookup(&run_id).await {
+        Ok(Lookup::Run(run)) => run.status.is_hard(),
+        Ok(Lookup::Cleared) => true,
+        Ok(Lookup::Unknown) | Err(_) => false,
+    })
+    .await;
 }
 
 /// What there is to do.
@@ -278,10 +296,4 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     } else {
         Source::Stdin { nul: args.null }
     })
-}
-
-/// A batch's name may hold anything; its folder's does not.
-pub(crate) fn batch_folder(batch: &str) -> String {
-    use sha2::{Digest, Sha256};
-    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -98,6 +98,12 @@ impl Key {
         Self::log_record(run, number, u64::MAX)
     }
 
+    /// The position of a record of a run's log.
+    pub fn log_position(&self) -> Option<u64> {
+        (self.0.first() == Some(&LOG)).then_some(())?;
+        Some(u64::from_be_bytes(self.0.get(25..33)?.try_into().ok()?))
+    }
+
     /// The live runs of an agent.
     pub fn live_of(agent: AgentKey) -> Self {
         Self::new(LIVE, &[&agent.0])

@@ -1,13 +1,17 @@
 //! A crash right before and right after every group of commits loses nothing and repeats nothing.
 
-use std::time::Duration;
+use std::sync::Arc;
 
+use ghostlight::frame::FrameEvent;
 use ghostlight::prelude::*;
 
 use crate::support::disk::Fault;
+use crate::support::ledger::Ledger;
 use crate::support::script::ops::{emit, milestone, progress, sleep, slow_step, step};
 use crate::support::script::{Op, Script};
-use crate::support::world::{Build, Director, Drive, World, check_script, run_script, scripts};
+use crate::support::world::{
+    Build, Director, Drive, World, check_script, replay, run_script, scripts,
+};
 
 /// Runs a scenario undisturbed, then once for each point at which it can crash, and then through
 /// several crashes in a row.
@@ -201,4 +205,162 @@ async fn a_queue() {
         Ok(format!("{ends:?}"))
     })
     .await;
+}
+
+/// Reads lines from an outside stream, which keeps them all.
+struct Reader;
+
+const LINES: u64 = 20;
+
+impl Agent for Reader {
+    const TYPE: &'static str = "Reader";
+}
+
+impl Child for Reader {
+    type Input = ();
+    type Output = u64;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<u64, RunError> {
+        let mut at = cx.source_offset("lines");
+        while at < LINES {
+            cx.emit_from("lines", at + 1, json!({ "line": at })).await?;
+            at += 1;
+            if at.is_multiple_of(3) {
+                cx.flush().await;
+            }
+        }
+        cx.flush().await;
+        Ok(at)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_from_outside() {
+    let build: Build = |builder, ledger| scripts(builder, ledger).child(Reader);
+    everywhere(build, true, async |system: &System| {
+        let director = system.agent::<Director>("d")?;
+        let end = director.run::<Reader>(()).id("r").await?;
+        let lines: Vec<String> = replay(director.agent_ref(), "r")
+            .await
+            .into_iter()
+            .filter_map(|frame| match frame.event {
+                FrameEvent::Chunk { body, .. } => Some(body),
+                _ => None,
+            })
+            .collect();
+        let expected: Vec<String> = (0..LINES).map(|n| json!({ "line": n }).to_string()).collect();
+        assert_eq!(lines, expected, "every line once");
+        Ok(format!("{end:?}"))
+    })
+    .await;
+}
+
+/// A parent that is told of every end, and fails to take note of the first one.
+struct Told(Arc<Ledger>);
+
+impl Agent for Told {
+    const TYPE: &'static str = "Told";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_finish(Self::finished);
+    }
+}
+
+impl Told {
+    async fn finished(
+        &self,
+        cx: &AgentContext,
+        run: RunInfo,
+        end: Outcome<serde_json::Value>,
+    ) -> Result<(), RunError> {
+        let path = cx.path().child(&run.agent_type, &run.run_id.parse()?)?;
+        if self.0.executes(&path, "finish hook") == 1 {
+            return Err(RunError::new("not now"));
+        }
+        self.0.told(&path, &format!("{:?}", end.status()));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn finish_hooks() {
+    let build: Build = |builder, ledger| scripts(builder, ledger).agent(Told(Arc::clone(ledger)));
+    everywhere(build, true, async |system: &System| {
+        let told = system.agent::<Told>("t")?;
+        let mut ends = Vec::new();
+        for id in ["1", "2"] {
+            ends.push(told.run::<Script>(vec![step("a"), emit()]).id(id).await?);
+        }
+        // Both hooks are called, fail, and are called again 1 s later.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        Ok(format!("{ends:?}"))
+    })
+    .await;
+}
+
+/// Makes up scripts.
+struct Author {
+    chance: Chance,
+    named: u64,
+}
+
+impl Author {
+    fn name(&mut self) -> String {
+        self.named += 1;
+        format!("n{}", self.named)
+    }
+
+    fn ms(&mut self) -> u64 {
+        [0, 1, 10, 50, 900, 1_100, 30_000][self.chance.below(7) as usize]
+    }
+
+    fn script(&mut self, depth: u64) -> Vec<Op> {
+        let length = 1 + self.chance.below(5);
+        (0..length).map(|_| self.op(depth)).collect()
+    }
+
+    fn op(&mut self, depth: u64) -> Op {
+        match self.chance.below(if depth == 0 { 10 } else { 15 }) {
+            0 | 1 => Op::Step { key: self.name(), ms: self.ms(), bytes: 0 },
+            2 => Op::Step { key: self.name(), ms: 0, bytes: 40_000 },
+            3 => Op::StepEmits { key: self.name(), chunks: 1 + self.chance.below(3) as u32 },
+            4 => Op::Retry { key: self.name(), failures: self.chance.below(3) as u32 },
+            5 => Op::Emit { bytes: 1 + self.chance.below(60_000) as usize },
+            6 => Op::Milestone { name: self.name(), bytes: 10 },
+            7 => Op::Sleep { ms: self.ms() },
+            8 => Op::Set { key: "k".into(), bytes: self.chance.below(100) as usize },
+            9 => Op::Progress { permille: self.chance.below(1000) as u32 },
+            10 | 11 => Op::Both(self.script(depth - 1), self.script(depth - 1)),
+            12 => Op::Race { key: self.name(), ms: vec![self.ms(), self.ms(), self.ms()] },
+            13 => {
+                let (step_ms, sleep_ms) = (self.ms(), self.ms());
+                Op::Deadline { key: self.name(), step_ms, sleep_ms }
+            }
+            _ => Op::Child(self.script(depth - 1)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scripts_of_chance() {
+    // More of them: GHOSTLIGHT_TEST_SEEDS=5000 cargo test --test it scripts_of_chance
+    let seeds = std::env::var("GHOSTLIGHT_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 0..seeds.unwrap_or(150) {
+        let mut author = Author { chance: Chance(seed), named: 0 };
+        let ops = author.script(2);
+        let mut chance = author.chance;
+        let latency = Duration::from_millis(chance.below(3) * 4);
+        let faults: Vec<_> = (0..chance.below(5))
+            .map(|_| {
+                let fault = [Fault::Before, Fault::After][chance.below(2) as usize];
+                (1 + chance.below(20), fault)
+            })
+            .collect();
+        eprintln!("seed {seed}: latency {latency:?}, crashes {faults:?}, {ops:?}");
+        let world = World::new(scripts).latency(latency);
+        let drive = async |system: &System| run_script(system, &ops).await;
+        let end = world.drive(&faults, &drive).await;
+        assert!(end.starts_with("Completed"), "{end}");
+        check_script(&world, &ops).await;
+    }
 }

@@ -1,8 +1,9 @@
 //! What the framework promises, tested through the public API: a module a promise.
 
-mod bench;
-mod support;
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod attempts;
+mod bench;
 mod blocking;
 mod cancel;
 mod cap;
@@ -11,12 +12,14 @@ mod deliveries;
 mod dispatch;
 mod faults;
 mod hooks;
+mod journal;
 mod nesting;
 mod panics;
 mod races;
 mod registry;
 mod steps;
 mod stopping;
+mod support;
 mod suspension;
 mod syncs;
 mod tails;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use ghostlight_protocol::{Outcome, RunId};
 
 use super::run::Run;
-use super::{AgentHandle, Wait, dispatch_options, prepare};
+use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::messages::{AgentMsg, RunRequest};
 use crate::registry::BoxFuture;
@@ -22,6 +22,8 @@ pub struct RunCall<A: Agent, C: Child> {
     input: Option<C::Input>,
     pub(crate) options: DispatchOptions,
     cancel_on_drop: bool,
+    /// The places of the dispatch and of the wait, inside a run.
+    inside: Option<(DispatchId, Place)>,
     future: Option<BoxFuture<Result<Outcome<C::Output>, Error>>>,
 }
 
@@ -32,7 +34,10 @@ dispatch_options!(RunCall);
 impl<A: Agent, C: Child> RunCall<A, C> {
     pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
         let options = DispatchOptions::default();
-        Self { agent, input: Some(input), options, cancel_on_drop: false, future: None }
+        let places = |shared| (DispatchId::take(shared), Place::take(shared));
+        let inside = agent.inside.as_ref().map(places);
+        let cancel_on_drop = false;
+        Self { agent, input: Some(input), options, cancel_on_drop, inside, future: None }
     }
 
     /// Cancels the run when this future is dropped before the run has ended.
@@ -45,16 +50,16 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         let Some(input) = self.input.take() else {
             return Box::pin(std::future::pending());
         };
-        let AgentHandle { agent, inside, .. } = self.agent.clone();
+        let agent = self.agent.agent.clone();
+        let (id, place) = self.inside.take().unzip();
         let options = std::mem::take(&mut self.options);
-        let start = match prepare::<C>(&agent, inside.as_ref(), &input, options) {
+        let start = match prepare::<C>(&agent, id, &input, options) {
             Ok(start) => start,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         drop(input);
         let run_id = start.run_id.to_string();
         let mut guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
-        let wait = inside.map(Wait::new);
         Box::pin(async move {
             let dispatched = async {
                 let started = agent.dispatch(&start).await?;
@@ -63,8 +68,8 @@ impl<A: Agent, C: Child> RunCall<A, C> {
                     None => agent.outcome(&start.run_id).await,
                 }
             };
-            let outcome = match wait {
-                Some(wait) => unless_stopped(wait.recorded(dispatched).await).await,
+            let outcome = match place {
+                Some(place) => place.recorded_outcome(dispatched).await,
                 None => dispatched.await,
             };
             // A refused dispatch has no run; the one that has the id is somebody else's.
@@ -152,6 +157,7 @@ pub struct Start<A: Agent, C: Child> {
     agent: AgentHandle<A>,
     input: Option<C::Input>,
     pub(crate) options: DispatchOptions,
+    id: Option<DispatchId>,
     future: Option<BoxFuture<Result<Run<C>, Error>>>,
     kind: PhantomData<fn() -> C>,
 }
@@ -163,7 +169,8 @@ dispatch_options!(Start);
 impl<A: Agent, C: Child> Start<A, C> {
     pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
         let options = DispatchOptions::default();
-        Self { agent, input: Some(input), options, future: None, kind: PhantomData }
+        let id = agent.inside.as_ref().map(DispatchId::take);
+        Self { agent, input: Some(input), options, id, future: None, kind: PhantomData }
     }
 
     /// Lets the run go on by itself: it is not cancelled with the run that dispatches it.
@@ -178,7 +185,7 @@ impl<A: Agent, C: Child> Start<A, C> {
         };
         let AgentHandle { agent, inside, .. } = self.agent.clone();
         let options = std::mem::take(&mut self.options);
-        let start = match prepare::<C>(&agent, inside.as_ref(), &input, options) {
+        let start = match prepare::<C>(&agent, self.id.take(), &input, options) {
             Ok(start) => start,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };

@@ -11,31 +11,71 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::call::unless_stopped;
 use crate::Error;
-use crate::info::{RawOutcome, parse_json};
+use crate::info::{Milestone, RawOutcome, parse_json};
 use crate::shared::Shared;
 
-/// The next wait of a run for another one.
-pub(crate) struct Wait {
+/// The place of a wait among those of a run: taken when the code asks for the wait, and not when it
+/// first polls, since `select!` polls in an order of chance.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    /// None inside a step, whose result is recorded instead.
+    number: Option<u64>,
+}
+
+impl Place {
+    pub(crate) fn take(shared: &Arc<Shared>) -> Self {
+        let mut inner = shared.lock();
+        let number = inner.current_step.is_none().then(|| inner.journal.next_wait());
+        drop(inner);
+        Self { shared: Arc::clone(shared), number }
+    }
+
+    /// Returns the recorded result; or waits for `wait`, and records its result. Errors are not
+    /// recorded: they are about the dispatch, which may succeed next time. A stop of the whole
+    /// system is no result that the code should see: it is about to be dropped, and is entered
+    /// again by the next system.
+    pub(crate) async fn recorded<T, F>(self, wait: F) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, Error>>,
+    {
+        let result = match self.number {
+            Some(number) => Wait::new(self.shared, number).recorded(wait).await,
+            None => wait.await,
+        };
+        unless_stopped(result).await
+    }
+}
+
+impl Place {
+    /// As [`Place::recorded`], for how another run ended.
+    pub(crate) async fn recorded_outcome<F>(self, wait: F) -> Result<RawOutcome, Error>
+    where
+        F: Future<Output = Result<RawOutcome, Error>>,
+    {
+        let wait = async { wait.await.map(RecordedOutcome::from) };
+        self.recorded(wait).await.map(RawOutcome::from)
+    }
+}
+
+/// A wait of a run for another one.
+struct Wait {
     shared: Arc<Shared>,
     call: Call,
 }
 
 impl Wait {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let call = {
-            let mut inner = shared.lock();
-            inner.waits += 1;
-            Call::Wait(inner.journal.next_wait())
-        };
+    fn new(shared: Arc<Shared>, number: u64) -> Self {
+        let call = Call::Wait(number);
+        shared.lock().waits += 1;
         // A number is given out once, so that the call is always new.
         let _ = shared.open(&call);
         Self { shared, call }
     }
 
-    /// Returns the recorded result; or waits for `wait`, and records its result. Errors are not
-    /// recorded: they are about the dispatch, which may succeed next time.
-    pub(crate) async fn recorded_json<T, F>(self, wait: F) -> Result<T, Error>
+    async fn recorded<T, F>(self, wait: F) -> Result<T, Error>
     where
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, Error>>,
@@ -76,15 +116,6 @@ impl Wait {
             why: error.to_string(),
         }
     }
-
-    pub(crate) async fn recorded<F>(self, wait: F) -> Result<RawOutcome, Error>
-    where
-        F: Future<Output = Result<RawOutcome, Error>>,
-    {
-        let recorded: RecordedOutcome =
-            self.recorded_json(async { wait.await.map(RecordedOutcome::from) }).await?;
-        Ok(recorded.into())
-    }
 }
 
 impl Drop for Wait {
@@ -96,7 +127,7 @@ impl Drop for Wait {
 
 /// An outcome as a run's log has it.
 #[derive(Serialize, Deserialize)]
-struct RecordedOutcome {
+pub(super) struct RecordedOutcome {
     status: Status,
     #[serde(default)]
     output: Value,
@@ -158,4 +189,13 @@ impl From<RecordedOutcome> for RawOutcome {
             }
         })
     }
+}
+
+/// How a wait for a milestone ended, as a run's log has it.
+#[derive(Serialize, Deserialize)]
+pub(super) enum RecordedMilestone {
+    Reached(Milestone),
+    /// The run ended without it.
+    Ended(Status),
+    Timeout,
 }

@@ -1,14 +1,15 @@
 //! The handle of one run.
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight_protocol::{Outcome, RunId};
 
-use super::call::{read_output, unless_stopped};
-use super::recorded::Wait;
-use crate::agent_ref::AgentRef;
+use super::call::read_output;
+use super::recorded::{Place, RecordedMilestone};
+use crate::agent_ref::{AgentRef, milestone_timeout};
 use crate::info::{Inspection, Milestone};
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
@@ -75,15 +76,16 @@ impl<C: Child> Run<C> {
     ///
     /// # Cancel safety
     /// Dropping the future does nothing to the run.
-    pub async fn outcome(&self) -> Result<Outcome<C::Output>, Error> {
-        let wait = self.agent.outcome(&self.run_id);
-        let outcome = match &self.inside {
-            Some(shared) => {
-                unless_stopped(Wait::new(Arc::clone(shared)).recorded(wait).await).await?
-            }
-            None => wait.await?,
-        };
-        read_output::<C>(self.id(), outcome)
+    pub fn outcome(&self) -> impl Future<Output = Result<Outcome<C::Output>, Error>> + Send {
+        let place = self.inside.as_ref().map(Place::take);
+        async move {
+            let wait = self.agent.outcome(&self.run_id);
+            let outcome = match place {
+                Some(place) => place.recorded_outcome(wait).await?,
+                None => wait.await?,
+            };
+            read_output::<C>(self.id(), outcome)
+        }
     }
 
     /// Waits for a milestone by its name, at most 60 s; one that was reached before counts.
@@ -94,8 +96,8 @@ impl<C: Child> Run<C> {
     ///
     /// # Cancel safety
     /// Reads only.
-    pub async fn milestone(&self, name: &str) -> Result<Milestone, Error> {
-        self.milestone_within(name, MILESTONE_WAIT).await
+    pub fn milestone(&self, name: &str) -> impl Future<Output = Result<Milestone, Error>> + Send {
+        self.milestone_within(name, MILESTONE_WAIT)
     }
 
     /// Like [`Run::milestone`], with another limit.
@@ -105,13 +107,32 @@ impl<C: Child> Run<C> {
     ///
     /// # Cancel safety
     /// Reads only.
-    pub async fn milestone_within(&self, name: &str, within: Duration) -> Result<Milestone, Error> {
-        let wait = self.agent.milestone(&self.run_id, name, within);
-        match &self.inside {
-            Some(shared) => {
-                unless_stopped(Wait::new(Arc::clone(shared)).recorded_json(wait).await).await
+    pub fn milestone_within(
+        &self,
+        name: &str,
+        within: Duration,
+    ) -> impl Future<Output = Result<Milestone, Error>> + Send {
+        let place = self.inside.as_ref().map(Place::take);
+        async move {
+            let wait = self.agent.milestone(&self.run_id, name, within);
+            let Some(place) = place else { return wait.await };
+            let recorded = place.recorded(async {
+                match wait.await {
+                    Ok(milestone) => Ok(RecordedMilestone::Reached(milestone)),
+                    // Both decide what the code does next.
+                    Err(Error::NoMilestone { status, .. }) => Ok(RecordedMilestone::Ended(status)),
+                    Err(Error::Timeout { .. }) => Ok(RecordedMilestone::Timeout),
+                    Err(error) => Err(error),
+                }
+            });
+            match recorded.await? {
+                RecordedMilestone::Reached(milestone) => Ok(milestone),
+                RecordedMilestone::Ended(status) => {
+                    let (run_id, milestone) = (self.run_id.to_string(), name.to_owned());
+                    Err(Error::NoMilestone { run_id, milestone, status })
+                }
+                RecordedMilestone::Timeout => Err(milestone_timeout(&self.run_id, name, within)),
             }
-            None => wait.await,
         }
     }
 

@@ -71,6 +71,7 @@ pub(super) async fn resume(
     let now_ms = node.clock.now_ms();
     let due = stored.record.wake_at_ms.is_none_or(|due| due <= now_ms);
     let mut decided = None;
+    let mut past = None;
     match stored.record.state.phase {
         Phase::Ended(_) => return Ok(LaneEnd::FREE),
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
@@ -86,7 +87,9 @@ pub(super) async fn resume(
             if is_parked(&stored.record) && began_here(args, run).await? {
                 return Ok(LaneEnd::UNCHANGED);
             }
-            decided = lose_attempt(args, &mut stored, now_ms)?;
+            let read = Past::read(&node.committer, run).await?;
+            decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
+            past = Some(read);
         }
     }
     let mut changes = Changes::new();
@@ -101,7 +104,10 @@ pub(super) async fn resume(
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     let revision = stored.record_revision + 1;
-    let past = Past::read(&node.committer, run).await?;
+    let past = match past {
+        Some(past) => past,
+        None => Past::read(&node.committer, run).await?,
+    };
     tracing::info!(
         %run_id,
         agent = %stored.record.agent_type,
@@ -143,6 +149,7 @@ async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
 fn lose_attempt(
     args: &AgentArgs,
     stored: &mut Stored,
+    progress_end: u64,
     now_ms: u64,
 ) -> Result<Option<Decided>, Error> {
     let record = &mut stored.record;
@@ -151,7 +158,7 @@ fn lose_attempt(
         return Ok(None);
     }
     let child = args.node.kinds.child(&record.agent_type)?;
-    let progressed = stored.head.position > record.attempt_began_at;
+    let progressed = progress_end > record.attempt_began_at;
     record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
     if record.state.cancelling {
         return Ok(None);

@@ -12,16 +12,14 @@ use crate::args::CancelArgs;
 use crate::batch::TERM_GRACE;
 use crate::fatal::Fatal;
 use crate::launch::{self, Cancelled, LaunchDir};
-use crate::map::batch_folder;
+use crate::sweep::{launches, launches_of};
 
 /// Cancels a run: durably, and its command with it.
 pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     let place = &args.run.place;
-    let access = Folder::open(&place.data)?.access().await?;
-    let cancelled = request(&access, &args).await;
-    let direct = matches!(access, Access::Direct(_));
-    access.close().await?;
-    let (parent, run_id) = match cancelled {
+    let folder = Folder::open(&place.data)?;
+    let cancelled = folder.with(async |access| request(access, &args).await).await;
+    let (parent, run_id, direct) = match cancelled {
         Ok(run) => run,
         Err(early) => return end(Err(early)),
     };
@@ -37,32 +35,19 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS).map_err(Early::from))
 }
 
-async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String), Early> {
-    let (parent, run_id) = find(access, &args.run.run).await?;
+/// Makes the request durable; returns the run, and whether nobody owns the folder.
+async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String, bool), Early> {
+    let (parent, run_id) = find(access, &args.run).await?;
     access.cancel(&parent, &run_id, &args.reason).await?;
-    Ok((parent, run_id))
+    Ok((parent, run_id, matches!(access, Access::Direct(_))))
 }
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
-    let folder = std::path::absolute(data)?.join("launches").join(batch_folder(&parent.name()));
-    let begins = format!("{run_id}.");
-    let found = tokio::task::spawn_blocking(move || -> std::io::Result<Vec<_>> {
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&begins)) {
-                found.push(entry.path());
-            }
+    let folder = launches_of(&std::path::absolute(data)?, &parent.name());
+    for (of, path) in launches(folder).await {
+        if of != run_id {
+            continue;
         }
-        Ok(found)
-    })
-    .await??;
-    for path in found {
         if let Cancelled::OutOfReach = launch::cancel(&LaunchDir::plan(&path)?, TERM_GRACE).await? {
             return Err(Fatal::new("the command runs in another pid namespace, out of reach"));
         }

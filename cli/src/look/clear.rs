@@ -10,12 +10,12 @@ use super::{Early, Out, end};
 use crate::access::{Access, Folder};
 use crate::args::ClearArgs;
 use crate::fatal::Fatal;
+use crate::sweep::{launches_of, sweep};
 
 /// Removes ended runs.
 pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
-    let access = Folder::open(&args.place.data)?.access().await?;
-    let cleared = remove(&access, &args).await;
-    access.close().await?;
+    let folder = Folder::open(&args.place.data)?;
+    let cleared = folder.with(async |access| remove(access, &args).await).await;
     let mut out = Out::new();
     let said = cleared.and_then(|cleared| {
         match args.place.json {
@@ -41,13 +41,24 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
         }
         None => None,
     };
-    let mut filter = RunFilter { status: args.status.clone(), started_before, ..RunFilter::default() };
+    let mut filter =
+        RunFilter { status: args.status.clone(), started_before, ..RunFilter::default() };
     if filter.status.is_empty() {
         filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
     }
     let mut cleared = 0;
     for parent in parents(access, args.batch.as_deref()).await? {
         cleared += access.clear(&parent, &filter).await?;
+        let folder = launches_of(
+            &std::path::absolute(&args.place.data).map_err(Fatal::from)?,
+            &parent.name(),
+        );
+        sweep(folder, async |run_id| match access.inspect(&parent, &run_id).await {
+            Ok(Some(run)) => run.run.status.is_hard(),
+            Ok(None) => true,
+            Err(_) => false,
+        })
+        .await;
     }
     Ok(cleared)
 }

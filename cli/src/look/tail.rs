@@ -5,12 +5,12 @@ use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ghostlight::After;
 use ghostlight::frame::{Frame, FrameEvent};
-use ghostlight::{After, AgentPath};
 
 use super::find::find;
 use super::{Closed, Early, end};
-use crate::access::{Access, Followed, Folder};
+use crate::access::{Access, Folder, Followed};
 use crate::args::TailArgs;
 use crate::fatal::Fatal;
 use crate::lines::{LineChunk, Stream};
@@ -25,27 +25,16 @@ pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
 }
 
 async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
-    let mut printer =
-        Printer { json: args.run.place.json, after: args.after.map_or(After::START, After::number) };
-    let mut found: Option<(AgentPath, String)> = None;
+    let mut printer = Printer { json: args.run.place.json, number: args.after };
+    let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run).await?)).await?;
     loop {
         let access = folder.access().await?;
-        let (parent, run_id) = match &found {
-            Some(found) => found.clone(),
-            None => match find(&access, &args.run.run).await {
-                Ok(run) => found.insert(run).clone(),
-                Err(fatal) => {
-                    access.close().await?;
-                    return Err(fatal.into());
-                }
-            },
-        };
         let direct = matches!(access, Access::Direct(_));
         let followed = access.follow(&parent, &run_id, &mut printer).await;
         access.close().await?;
         match followed? {
             Followed::Ended(code) => return Ok(code),
-            // The owner is gone, or the folder has none: the store is not held while we wait.
+            // The folder has no owner: the store is not held while we wait for one.
             Followed::Cut if direct => folder.wait_for_owner(NO_OWNER_WAIT).await,
             Followed::Cut => {}
         }
@@ -55,18 +44,23 @@ async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
 /// Prints frames, and remembers where it is.
 pub(crate) struct Printer {
     json: bool,
-    after: After,
+    number: Option<u64>,
 }
 
 impl Printer {
     /// After which frame to go on.
     pub(crate) fn after(&self) -> After {
-        self.after
+        self.number.map_or(After::START, After::number)
+    }
+
+    /// The number of the last frame that was printed.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Prints a frame; returns the exit status after the run's hard end.
     pub(crate) fn frame(&mut self, frame: &Frame) -> Result<Option<ExitCode>, PrinterClosed> {
-        self.after = After::number(frame.sequence);
+        self.number = Some(frame.sequence);
         if self.json {
             let mut out = std::io::stdout().lock();
             self.write(writeln!(out, "{}", frame.to_json()))?;

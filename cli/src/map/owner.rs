@@ -1,10 +1,15 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
+use ghostlight::System;
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentRef, Lookup, System};
+
+use ghostlight_server::ControlSocket;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::fatal::Fatal;
 
@@ -19,10 +24,11 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
         let folder = data.to_owned();
         match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
             Ok(lock) => return Ok(lock),
-            Err(error @ storage::Error::Locked { .. }) => {
+            Err(storage::Error::Locked { folder, pid }) => {
                 if has_owner(data) || waited.elapsed() >= READER_WAIT {
-                    let hint = "use another folder with --data, or wait for it";
-                    return Err(Fatal::new(format!("{error} ({hint})")));
+                    let folder = folder.display();
+                    let hint = "wait for it, or name another folder with --data";
+                    return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -36,43 +42,51 @@ pub(super) fn has_owner(data: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(data.join("control.sock")).is_ok()
 }
 
-/// The control socket of an owned folder.
-pub(super) struct Control;
+/// The control socket of an owned folder, and HTTP on an address where that was asked for.
+pub(super) struct Control {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
 
 impl Control {
-    pub(super) async fn close(self) {}
+    /// Stops serving; what is being read is cut off after a moment.
+    pub(super) async fn close(mut self) {
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+    }
 }
 
 pub(super) async fn serve(
-    _system: &System,
-    _data: &Path,
-    _listen: Option<std::net::SocketAddr>,
+    system: &System,
+    data: &Path,
+    listen: Option<SocketAddr>,
 ) -> Result<Control, Fatal> {
-    Ok(Control)
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let socket = ControlSocket::bind(data).await?;
+    tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
+    if let Some(address) = listen {
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
+        eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
+        let router = ghostlight_server::router(system.clone());
+        tasks.spawn(async move {
+            let serving = axum::serve(listener, router);
+            tokio::select! {
+                () = until(stopped) => {}
+                served = serving => {
+                    if let Err(error) = served {
+                        tracing::error!(%error, "HTTP is not served any more");
+                    }
+                }
+            }
+        });
+    }
+    Ok(Control { stop, tasks })
 }
 
-/// Removes launch folders whose runs have ended: a crash came between the end and the removal.
-pub(super) async fn sweep_launches(batch: AgentRef, folder: PathBuf) {
-    let Ok(Ok(entries)) = tokio::task::spawn_blocking({
-        let folder = folder.clone();
-        move || -> std::io::Result<Vec<std::ffi::OsString>> {
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
-        }
-    })
-    .await
-    else {
-        return;
-    };
-    for name in entries {
-        let Some(run_id) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-        let ended = match batch.lookup(run_id.0).await {
-            Ok(Lookup::Run(run)) => run.status.is_hard(),
-            Ok(Lookup::Cleared) => true,
-            Ok(Lookup::Unknown) | Err(_) => false,
-        };
-        if ended {
-            let path = folder.join(&name);
-            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-        }
-    }
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // A sender that is gone means the same.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
 }

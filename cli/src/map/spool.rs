@@ -15,12 +15,13 @@ use ghostlight::prelude::{Deserialize, Serialize};
 use ghostlight::storage::FolderLock;
 
 use super::feed::{Feed, Item};
+use super::owner;
 use super::signals::Signals;
-use super::{batch_folder, owner};
 use crate::args::MapArgs;
 use crate::batch::Text;
 use crate::fatal::Fatal;
 use crate::inputs::Source;
+use crate::sweep::short_hash;
 
 /// How long the background program may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -60,7 +61,7 @@ fn os(text: &Text) -> Result<OsString, Fatal> {
 }
 
 fn folder(data: &Path, batch: &str) -> PathBuf {
-    data.join("spool").join(batch_folder(batch))
+    data.join("spool").join(short_hash(batch))
 }
 
 /// Without a command, takes over the command line of a spooled batch.

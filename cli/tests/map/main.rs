@@ -4,4 +4,5 @@
 
 mod basics;
 mod interruptions;
+mod look;
 mod support;

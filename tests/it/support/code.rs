@@ -94,7 +94,7 @@ pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         if so().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("never: {what}");
 }

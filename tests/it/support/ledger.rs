@@ -20,7 +20,6 @@ struct Inner {
     /// What the code of a run was told, in order: the longest of all entries, and the current one.
     longest: BTreeMap<String, Vec<String>>,
     current: BTreeMap<String, usize>,
-    entries: BTreeMap<String, u32>,
     /// The frames that observers have seen, as JSON.
     seen: BTreeMap<String, BTreeMap<u64, String>>,
     violations: Vec<String>,
@@ -43,14 +42,9 @@ impl Ledger {
     pub(crate) fn enters(&self, run: &AgentPath) {
         let mut inner = self.lock();
         inner.current.insert(run.to_string(), 0);
-        *inner.entries.entry(run.to_string()).or_default() += 1;
         if let Some(entered) = &inner.entered {
             let _ = entered.send(run.clone());
         }
-    }
-
-    pub(crate) fn entries(&self, run: &str) -> u32 {
-        self.lock().entries.get(run).copied().unwrap_or(0)
     }
 
     /// The body of a step is executed. Returns for which time.

@@ -7,7 +7,6 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use ghostlight::prelude::*;
-use serde_json::Value;
 
 use super::ledger::Ledger;
 
@@ -212,7 +211,7 @@ impl<'a> Told<'a> {
             Op::Race { key, ms } => {
                 let mut race: FuturesUnordered<_> = (0u64..)
                     .zip(ms)
-                    .map(|(at, ms)| async move { self.step(&format!("{key}{at}"), *ms, 0).await })
+                    .map(|(at, ms)| async move { self.step(&format!("{key}.{at}"), *ms, 0).await })
                     .collect();
                 while let Some(done) = race.next().await {
                     self.told(done?);
@@ -287,10 +286,4 @@ pub(crate) fn milestones(ops: &[Op]) -> Vec<String> {
             _ => Vec::new(),
         })
         .collect()
-}
-
-/// The chunk's body, if it is one of the script's own.
-pub(crate) fn own_chunk(body: &str) -> Option<Value> {
-    let body: Value = serde_json::from_str(body).ok()?;
-    (body["type"] == "data-part").then_some(body)
 }

@@ -1,0 +1,46 @@
+//! Removes launch folders whose runs have ended: a crash came between the end and the removal.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// Where the launches of a batch have their folders. A batch's name may hold anything; a folder's
+/// does not.
+pub(crate) fn launches_of(data: &Path, batch: &str) -> PathBuf {
+    data.join("launches").join(short_hash(batch))
+}
+
+/// A name for files that belong to a batch.
+pub(crate) fn short_hash(batch: &str) -> String {
+    Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Removes the folders of the runs that `has_ended`; says nothing if some cannot be removed.
+pub(crate) async fn sweep<F, Fut>(folder: PathBuf, has_ended: F)
+where
+    F: Fn(String) -> Fut,
+    Fut: Future<Output = bool>,
+{
+    for (run_id, path) in launches(folder).await {
+        if has_ended(run_id).await {
+            // Whoever sweeps next tries again.
+            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+        }
+    }
+}
+
+/// The launch folders of a batch, with their run ids.
+pub(crate) async fn launches(folder: PathBuf) -> Vec<(String, PathBuf)> {
+    let listed = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if let Some((run_id, _)) = name.to_str().and_then(|name| name.rsplit_once('.')) {
+                found.push((run_id.to_owned(), entry.path()));
+            }
+        }
+        found
+    });
+    listed.await.unwrap_or_default()
+}

@@ -1,0 +1,195 @@
+use std::process::Stdio;
+
+use crate::support::{Place, sorted};
+
+const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
+
+/// The id of the only run.
+fn only_run(place: &Place) -> String {
+    let listed = place.run(["runs", "--json"]);
+    assert_eq!(listed.code(), Some(0), "{}", listed.stderr);
+    let line = String::from_utf8(listed.stdout).unwrap();
+    let value: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
+    value["runId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn tails_cross_a_kill_without_gap_or_repeat() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script =
+        "for i in 1 2 3 4 5 6; do echo {} $i; dd bs=1 count=1 < gate > /dev/null 2>&1; done";
+    let args = ["map", "x", "--", "sh", "-c", script];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    let id = only_run(&place);
+    // Begun at different moments: live, without an owner, with the next one.
+    let mut tails = vec![place.start(["tail", &id])];
+    assert_eq!(tails[0].read_lines(1), ["x 1"]);
+    gate.open(1);
+    map.read_lines(1);
+    map.sigkill();
+    tails.push(place.start(["tail", &id]));
+    assert_eq!(tails[1].read_lines(2), ["x 1", "x 2"]);
+    gate.open(2);
+    let mut map = place.start(args);
+    map.read_lines(4);
+    tails.push(place.start(["tail", &id]));
+    gate.open(3);
+    assert_eq!(map.wait().code(), Some(0));
+    tails.push(place.start(["tail", &id]));
+    let expected: Vec<String> = (1..=6).map(|i| format!("x {i}")).collect();
+    for (nth, (tail, read)) in tails.into_iter().zip([1, 2, 0, 0]).enumerate() {
+        let ended = tail.wait();
+        let lines: Vec<String> =
+            String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect();
+        assert_eq!(lines, expected[read..], "tail {nth}: {}", ended.stderr);
+        assert_eq!(ended.code(), Some(0), "tail {nth}: {}", ended.stderr);
+    }
+    let rest = place.run(["tail", &id, "--after", "4"]);
+    assert_eq!(sorted(&String::from_utf8(rest.stdout).unwrap()), ["x 5", "x 6"]);
+}
+
+#[test]
+fn streams_and_frames_are_kept_apart() {
+    let place = Place::new();
+    let ended = place.run(["map", "x", "--", "sh", "-c", "echo out; echo err >&2; exit 4"]);
+    assert_eq!(ended.code(), Some(1));
+    let id = only_run(&place);
+    let tail = place.run(["tail", &id]);
+    assert_eq!((tail.code(), tail.stdout.as_slice()), (Some(1), b"out\n".as_slice()));
+    assert!(tail.stderr.contains("err\n") && tail.stderr.contains("exited with code 4"));
+    let json = place.run(["tail", "--json", &id]);
+    let kinds: Vec<String> = String::from_utf8(json.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|frame| frame["event"]["kind"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(kinds, ["started", "chunk", "chunk", "error"]);
+    let show = place.run(["show", "--json", &id[..8]]);
+    let value: serde_json::Value = serde_json::from_slice(&show.stdout).unwrap();
+    assert_eq!(value["status"], "error");
+    assert_eq!(value["error"], "exited with code 4");
+}
+
+#[test]
+fn cancel_reaches_a_command_with_and_without_an_owner() {
+    for owned in [true, false] {
+        let place = Place::new();
+        let _gate = place.gate("gate");
+        let args = ["map", "x", "--", "sh", "-c", WAIT];
+        let mut map = place.start(args);
+        map.read_lines(1);
+        let id = only_run(&place);
+        let map = if owned {
+            Some(map)
+        } else {
+            map.sigkill();
+            None
+        };
+        let cancelled = place.run(["cancel", &id, "--reason", "enough"]);
+        assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+        assert_eq!(place.run(["cancel", &id]).code(), Some(0), "idempotent");
+        let ended = match map {
+            Some(map) => map.wait(),
+            None => place.run(args),
+        };
+        assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("x: aborted: enough"), "{}", ended.stderr);
+        let show = place.run(["show", "--json", &id]);
+        let value: serde_json::Value = serde_json::from_slice(&show.stdout).unwrap();
+        assert_eq!((&value["status"], &value["error"]), (&"aborted".into(), &"enough".into()));
+        assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
+    }
+}
+
+#[test]
+fn clear_removes_ended_runs_and_their_ids_for_good() {
+    let place = Place::new();
+    let args = ["map", "x", "--", "sh", "-c", "echo {} >> log"];
+    assert_eq!(place.run(args).code(), Some(0));
+    let id = only_run(&place);
+    let cleared = place.run(["clear", "--older-than", "1h"]);
+    assert_eq!(cleared.stdout, b"0 runs were removed\n");
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert!(place.run(["runs"]).stdout.is_empty());
+    assert_eq!(place.run(["show", &id]).code(), Some(2));
+    // The input is there again, under the next id.
+    assert_eq!(place.run(args).code(), Some(0));
+    assert_eq!(only_run(&place), format!("{}~1", id.trim_end_matches("~0")));
+    assert_eq!(place.lines("log"), ["x", "x"]);
+}
+
+#[test]
+fn clear_leaves_live_runs_alone() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let mut map = place.start(["map", "x", "--", "sh", "-c", WAIT]);
+    map.read_lines(1);
+    assert_eq!(place.run(["clear"]).stdout, b"0 runs were removed\n");
+    let refused = place.run(["clear", "--status", "running"]);
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains("ghostlight cancel"), "{}", refused.stderr);
+    gate.open(1);
+    assert_eq!(map.wait().code(), Some(0));
+}
+
+#[test]
+fn what_is_not_there_is_an_error() {
+    let place = Place::new();
+    for command in ["show", "tail", "cancel"] {
+        let ended = place.run([command, "nothing"]);
+        assert_eq!(ended.code(), Some(2), "{command}: {}", ended.stderr);
+        assert!(ended.stderr.contains("there are no runs in"), "{command}: {}", ended.stderr);
+    }
+    assert!(!place.path(".ghostlight").exists(), "looking makes no folder");
+    assert_eq!(place.run(["map", "x", "--", "true"]).code(), Some(0));
+    assert_eq!(place.run(["map", "--batch", "other", "x", "--", "true"]).code(), Some(0));
+    for command in ["show", "tail", "cancel"] {
+        let unknown = place.run([command, "nothing"]);
+        assert_eq!(unknown.code(), Some(2));
+        assert!(unknown.stderr.contains("there is no run \"nothing\""), "{}", unknown.stderr);
+    }
+    let id = String::from_utf8(place.run(["runs", "--batch", "other", "--json"]).stdout).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let id = value["runId"].as_str().unwrap();
+    let ambiguous = place.run(["show", id]);
+    assert_eq!(ambiguous.code(), Some(2));
+    assert!(ambiguous.stderr.contains("--batch"), "{}", ambiguous.stderr);
+    assert_eq!(place.run(["show", "--batch", "other", id]).code(), Some(0));
+    assert_eq!(place.run(["show", &format!("Batch:other/Command:{id}")]).code(), Some(0));
+}
+
+#[test]
+fn a_detached_batch_goes_on_by_itself() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> log";
+    let args = ["map", "--batch", "night", "--detach", "a", "b", "--", "sh", "-c", script];
+    let detached = place.run(args);
+    assert_eq!(detached.code(), Some(0), "{}", detached.stderr);
+    let said = String::from_utf8_lossy(&detached.stdout).into_owned();
+    assert!(said.contains("goes on in the background"), "{said}");
+    let refused = place.run(["map", "x", "--", "true"]);
+    assert_eq!(refused.code(), Some(2), "the folder has an owner");
+    let listed = place.run(["runs", "--json"]);
+    let run: serde_json::Value =
+        serde_json::from_slice(listed.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    let tail = place
+        .ghostlight(["tail", run["runId"].as_str().unwrap()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    gate.open(2);
+    assert!(tail.wait_with_output().unwrap().status.success());
+    // Waits for the owner to let go, and reports both from the store.
+    let mut resumed = place.run(["map", "--batch", "night"]);
+    while resumed.code() == Some(2) {
+        assert!(resumed.stderr.contains("is in use by process"), "{}", resumed.stderr);
+        resumed = place.run(["map", "--batch", "night"]);
+    }
+    assert_eq!(resumed.code(), Some(0), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("2  completed before"), "{}", resumed.stderr);
+    assert_eq!(place.lines("log"), ["a", "b"]);
+}

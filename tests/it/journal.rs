@@ -1,0 +1,500 @@
+//! The journal: what the code is told again, and what becomes of code that does not fit it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ghostlight::frame::{FrameEvent, ReservedBody};
+use ghostlight::prelude::*;
+use ghostlight::{InterruptReason, RunId};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::support::code::{Code, Data, assistant, code};
+use crate::support::world::replay;
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Dispatches run `r`, and waits for its end.
+async fn end(system: &System) -> Outcome<serde_json::Value> {
+    let run = assistant(system).run::<Code>(json!(null)).id("r");
+    timeout(LIMIT, run).await.expect("an answer").unwrap()
+}
+
+/// Lets run `r` work with this code until nothing happens any more, and crashes.
+async fn begin(data: &Data, child: Code) {
+    let system = data.start(child).await;
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    system.crash().await;
+}
+
+fn kind(end: Outcome<serde_json::Value>) -> Option<String> {
+    match end.completed().unwrap_err() {
+        NotCompleted::Error(failure) => failure.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The code of the good deploys.
+fn good() -> Code {
+    code(|cx, _| {
+        Box::pin(async move {
+            let a = cx.step("a", async || Ok(1)).await?;
+            cx.emit(json!({ "type": "data-a" })).await?;
+            cx.milestone("half", json!(null)).await?;
+            // Attempt 1 gets no further.
+            if cx.attempt() == 1 {
+                std::future::pending::<()>().await;
+            }
+            let b = cx.step("b", async || Ok(2)).await?;
+            Ok(json!(a + b))
+        })
+    })
+}
+
+async fn parked_and_healed(bad: fn() -> Code, log: &str, asks: &str) {
+    let data = Data::new();
+    begin(&data, good()).await;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let system = data.start(bad()).await;
+        match end(&system).await.completed().unwrap_err() {
+            NotCompleted::Interrupted { error, reason, .. } => {
+                assert_eq!(reason, Some(InterruptReason::JournalMismatch));
+                assert!(error.contains(log) && error.contains(asks), "{error}");
+                assert!(error.contains("Assistant:a/Code:r"), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // Parked for this incarnation, whoever asks.
+        assert_eq!(end(&system).await.status(), Status::Interrupted);
+        let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+        assert_eq!(run.outcome().await.unwrap().status(), Status::Interrupted);
+        let info = run.inspect().await.unwrap().unwrap().run;
+        assert_eq!((info.status, info.execution), (Status::Interrupted, Status::Running));
+        assert_eq!(info.attempt, 2, "a mismatch is no attempt");
+        assert_eq!(system.live_runs(), 0);
+        let mut tail = run.tail(After::START);
+        let frames = async {
+            let mut frames = Vec::new();
+            while !matches!(
+                frames.last(),
+                Some(ghostlight::frame::Frame { event: FrameEvent::Interrupted { .. }, sequence, .. })
+                    if *sequence + 1 == run.inspect().await.unwrap().unwrap().next_sequence
+            ) {
+                frames.push((*tail.next().await.unwrap().unwrap()).clone());
+            }
+            frames
+        };
+        seen = timeout(LIMIT, frames).await.expect("an interrupted frame");
+        system.crash().await;
+    }
+    let system = data.start(good()).await;
+    assert_eq!(end(&system).await.completed().unwrap(), json!(3));
+    let info = assistant(&system).inspect("r").await.unwrap().unwrap().run;
+    assert_eq!((info.status, info.attempt, info.reason), (Status::Completed, 2, None));
+    let frames = replay(assistant(&system).agent_ref(), "r").await;
+    assert_eq!(frames[..seen.len()], seen, "what was seen stays");
+    assert_eq!(frames.len(), seen.len() + 1, "and the end follows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_step_parks_the_run_until_good_code_comes() {
+    let bad = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                cx.step("other", async || Ok(1)).await?;
+                Ok(json!(null))
+            })
+        })
+    };
+    parked_and_healed(bad, "step \"a\"", "step \"other\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_event_parks_the_run_until_good_code_comes() {
+    let bad = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                cx.step("a", async || Ok(1)).await?;
+                cx.milestone("quarter", json!(null)).await?;
+                Ok(json!(null))
+            })
+        })
+    };
+    parked_and_healed(bad, "a chunk", "milestone \"quarter\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_ends_early_parks_the_run_until_good_code_comes() {
+    let bad = || code(|_, _| Box::pin(async move { Ok(json!("done already")) }));
+    parked_and_healed(bad, "step \"a\"", "its end").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_run_is_cancelled_for_good() {
+    let data = Data::new();
+    begin(&data, good()).await;
+    let system = data.start(code(|_, _| Box::pin(async move { Ok(json!(null)) }))).await;
+    assert_eq!(end(&system).await.status(), Status::Interrupted);
+    assistant(&system).cancel("r", "enough").await.unwrap();
+    assert_eq!(end(&system).await.status(), Status::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_used_once() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            cx.step("a", async || Ok(())).await?;
+            Ok(json!(null))
+        })
+    });
+    let data = Data::new();
+    assert_eq!(kind(end(&data.start(child).await).await).as_deref(), Some("step-key"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_step_has_spent_its_key() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                never = cx.step("a", std::future::pending::<Result<(), RunError>>) => never?,
+                () = cx.sleep(Duration::from_millis(10)) => {}
+            }
+            cx.step("a", async || Ok(())).await?;
+            Ok(json!(null))
+        })
+    });
+    let data = Data::new();
+    assert_eq!(kind(end(&data.start(child).await).await).as_deref(), Some("step-key"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_inside_a_step_is_refused() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.step("outer", async || cx.step("inner", async || Ok(())).await).await?;
+            Ok(json!(null))
+        })
+    });
+    let data = Data::new();
+    assert_eq!(kind(end(&data.start(child).await).await).as_deref(), Some("nested-step"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_for_the_outside_are_stable_and_distinct() {
+    let keys: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let collect = Arc::clone(&keys);
+    let child = move || {
+        let collect = Arc::clone(&collect);
+        code(move |cx, _| {
+            let collect = Arc::clone(&collect);
+            Box::pin(async move {
+                let note = || collect.lock().unwrap().push(cx.key());
+                note();
+                let (a, b) = tokio::join!(
+                    cx.step("a", async || {
+                        note();
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        note();
+                        Ok(())
+                    }),
+                    cx.step(("b", 1), async || {
+                        note();
+                        tokio::time::sleep(Duration::from_secs(2)).await;
+                        note();
+                        Ok(())
+                    })
+                );
+                a.and(b)?;
+                Ok(json!(null))
+            })
+        })
+    };
+    let data = Data::new();
+    // The first life is lost before any step has ended.
+    begin(&data, child()).await;
+    let first = std::mem::take(&mut *keys.lock().unwrap());
+    let system = data.start(child()).await;
+    end(&system).await.completed().unwrap();
+    let second = std::mem::take(&mut *keys.lock().unwrap());
+    assert_eq!(first.len(), 3);
+    assert_eq!(first, second[..3], "the same in every attempt");
+    assert_eq!(second[1..], [&second[1], &second[2], &second[1], &second[2]].map(Clone::clone));
+    assistant(&system).run::<Code>(json!(null)).id("r2").await.unwrap().completed().unwrap();
+    let other = keys.lock().unwrap();
+    let all: std::collections::BTreeSet<&String> = second.iter().chain(other.iter()).collect();
+    assert_eq!(all.len(), 6, "and others in another run: {all:?}");
+}
+
+/// The bodies of a run's chunks, as short texts.
+async fn chunks(system: &System) -> Vec<String> {
+    let frames = replay(assistant(system).agent_ref(), "r").await;
+    let mut chunks = Vec::new();
+    for frame in frames {
+        if let FrameEvent::Chunk { body, .. } = frame.event {
+            chunks.push(match ReservedBody::parse(&body) {
+                Some(ReservedBody::Attempt(mark)) => format!("mark {} {}", mark.step, mark.attempt),
+                _ => body,
+            });
+        }
+    }
+    chunks
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_comes_before_the_events_of_every_further_try() {
+    let child = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                let tries = AtomicU64::new(0);
+                cx.step_retry("retried", Retry::times(3), async || {
+                    let n = tries.fetch_add(1, Ordering::Relaxed);
+                    cx.emit(n).await?;
+                    if n < 2 { Err(RunError::new("again")) } else { Ok(()) }
+                })
+                .await?;
+                cx.step("silent", async || Ok(())).await?;
+                cx.step("torn", async || {
+                    cx.emit("torn").await?;
+                    cx.flush().await;
+                    if cx.attempt() == 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(())
+                })
+                .await?;
+                Ok(json!(null))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, child()).await;
+    let system = data.start(child()).await;
+    end(&system).await.completed().unwrap();
+    let expected =
+        ["0", "mark retried 2", "1", "mark retried 3", "2", "\"torn\"", "mark torn 2", "\"torn\""];
+    assert_eq!(chunks(&system).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_step_share_a_commit_with_its_result() {
+    let groups = |events: u64| async move {
+        let data = Data::new();
+        let disk = data.disk(None);
+        let child = code(move |cx, _| {
+            Box::pin(async move {
+                cx.step("a", async || {
+                    for n in 0..events {
+                        cx.emit(n).await?;
+                    }
+                    Ok(())
+                })
+                .await?;
+                Ok(json!(null))
+            })
+        });
+        let builder = data.on(&disk).agent(crate::support::Assistant).child(child);
+        let system = builder.start().await.unwrap();
+        end(&system).await.completed().unwrap();
+        disk.groups()
+    };
+    assert_eq!(groups(10).await, groups(0).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_is_held_in_a_loop_does_not_hang() {
+    let child = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                let mut order = Vec::new();
+                let mut tick = std::pin::pin!(cx.sleep(Duration::from_millis(250)));
+                let mut ticked = false;
+                for n in 0..6 {
+                    let step = cx.step(("part", n), async || {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        Ok(())
+                    });
+                    let mut step = std::pin::pin!(step);
+                    loop {
+                        tokio::select! {
+                            () = &mut tick, if !ticked => {
+                                ticked = true;
+                                order.push("tick".to_owned());
+                                // The step is held meanwhile, and not polled.
+                                cx.step("inside", async || Ok(())).await?;
+                                cx.sleep(Duration::from_millis(150)).await;
+                            }
+                            done = &mut step => {
+                                done?;
+                                order.push(n.to_string());
+                                break;
+                            }
+                        }
+                    }
+                }
+                Ok(json!(order))
+            })
+        })
+    };
+    for crash_at in (0..900).step_by(30) {
+        let data = Data::new();
+        let system = data.start(child()).await;
+        assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(crash_at)).await;
+        system.crash().await;
+        let system = data.start(child()).await;
+        let order = end(&system).await.completed().unwrap();
+        assert_eq!(order.as_array().unwrap().len(), 7, "crash at {crash_at} ms: {order}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_inside_a_step_is_no_sleep_of_the_run() {
+    let child = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                cx.step("polls", async || {
+                    cx.sleep(Duration::from_millis(50)).await;
+                    cx.sleep(Duration::from_secs(5)).await;
+                    Ok(())
+                })
+                .await?;
+                let begin = tokio::time::Instant::now();
+                cx.sleep(Duration::from_secs(100)).await;
+                let _ = begin;
+                cx.emit("slept").await?;
+                Ok(json!(null))
+            })
+        })
+    };
+    let data = Data::new();
+    let begin = tokio::time::Instant::now();
+    let system = data.start(child()).await;
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5100)).await;
+    system.crash().await;
+    let system = data.start(child()).await;
+    end(&system).await.completed().unwrap();
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(105) && took < Duration::from_secs(106), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_a_step_dispatches_is_the_same_in_every_try() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if !input.is_null() {
+                    return Ok(input);
+                }
+                let agent = cx.agent::<Code>();
+                let first = cx
+                    .step("dispatches", async || {
+                        let first = agent.run::<Code>(json!("in the step")).await?.completed()?;
+                        if cx.attempt() == 1 {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok(first)
+                    })
+                    .await?;
+                let second = agent.run::<Code>(json!("after it")).await?.completed()?;
+                Ok(json!([first, second]))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, child()).await;
+    let system = data.start(child()).await;
+    let ended = end(&system).await.completed().unwrap();
+    assert_eq!(ended, json!(["in the step", "after it"]));
+    let path = assistant(&system).path().child("Code", &RunId::new("r").unwrap()).unwrap();
+    let agent = system.agent_at(&path).unwrap();
+    let runs = agent.list(&ghostlight::RunFilter::default(), None, 10).await.unwrap().runs;
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    // Once more: nothing of it is done again.
+    system.crash().await;
+    let system = data.start(child()).await;
+    assert_eq!(end(&system).await.completed().unwrap(), ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_order_in_which_select_polls_does_not_matter() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if let Some(ms) = input.as_u64() {
+                    cx.sleep(Duration::from_millis(ms)).await;
+                    return Ok(input);
+                }
+                let agent = cx.agent::<Code>();
+                let mut won = Vec::new();
+                for _ in 0..4 {
+                    // Polled in an order of chance, on purpose.
+                    won.push(tokio::select! {
+                        () = cx.sleep(Duration::from_millis(30)) => json!("short"),
+                        () = cx.sleep(Duration::from_millis(60)) => json!("long"),
+                    });
+                    won.push(tokio::select! {
+                        end = agent.run::<Code>(json!(40)) => end?.completed()?,
+                        end = agent.run::<Code>(json!(70)) => end?.completed()?,
+                    });
+                }
+                Ok(json!(won))
+            })
+        })
+    };
+    for crash_at in (0..300).step_by(10) {
+        let data = Data::new();
+        let system = data.start(child()).await;
+        assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(crash_at)).await;
+        system.crash().await;
+        let system = data.start(child()).await;
+        let won = end(&system).await.completed().unwrap();
+        let first = |at: usize| won[at].clone();
+        for at in (0..8).step_by(2) {
+            assert_eq!(
+                (first(at), first(at + 1)),
+                (json!("short"), json!(40)),
+                "{crash_at}: {won}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_never_rests_holds_no_other_result_back() {
+    let (done, told) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (Arc::clone(&told), Arc::clone(&done));
+    let child = code(move |cx, _| {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        Box::pin(async move {
+            let restless = cx.step("restless", async || {
+                let mut finished = std::pin::pin!(wait.notified());
+                std::future::poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    finished.as_mut().poll(cx)
+                })
+                .await;
+                Ok(())
+            });
+            let other = async {
+                cx.step("other", async || Ok(())).await?;
+                tell.notify_one();
+                Ok::<_, RunError>(())
+            };
+            let (restless, other) = tokio::join!(restless, other);
+            restless.and(other)?;
+            Ok(json!(null))
+        })
+    });
+    let data = Data::new();
+    let system = data.start(child).await;
+    let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    told.notified().await;
+    done.notify_one();
+    run.outcome().await.unwrap().completed().unwrap();
+}
