@@ -53,7 +53,7 @@ pub(crate) struct AgentState {
     slots: BTreeSet<RunKey>,
     /// The dispatches that are being recorded, or refused.
     starting: BTreeSet<RunId>,
-    /// Those of them that were given a slot, and may turn out to need none.
+    /// The runs that were given a slot, and may turn out to need none.
     provisional: BTreeSet<RunId>,
     /// The dispatches that the cap refuses if none of those gives its slot back, in order.
     deferred: VecDeque<(RunId, Box<StartRun>, Reply<Started>)>,
@@ -106,6 +106,8 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
+            // It may turn out to be parked, which takes no slot.
+            state.provisional.insert(run_id.clone());
             state.request(&myself, run_id, RunRequest::Recover(None));
         }
         state.after(&myself);
@@ -374,10 +376,9 @@ impl AgentState {
 
     /// A dispatch is recorded, or refused: decides those that waited for it.
     fn started(&mut self, myself: &ActorRef<AgentMsg>, run_id: &RunId) {
-        if !self.starting.remove(run_id) {
+        if !(self.starting.remove(run_id) | self.provisional.remove(run_id)) {
             return;
         }
-        self.provisional.remove(run_id);
         let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
         while (self.provisional.is_empty() || self.slots.len() < cap)
             && let Some((run_id, start, reply)) = self.deferred.pop_front()
@@ -440,7 +441,7 @@ impl AgentState {
         let Some(Lane::Live(_)) = self.lanes.get(&run_id) else { return };
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
-            RunExit::Ended => {
+            RunExit::Ended | RunExit::Parked => {
                 self.slots.remove(&RunKey::new(&self.args.path, &run_id));
             }
             RunExit::Waiting => {}
