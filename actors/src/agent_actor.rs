@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent::AtCap;
+use crate::agents::unless_gone;
 use crate::lanes::{self, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
@@ -52,7 +53,7 @@ pub(crate) struct AgentState {
     slots: BTreeSet<RunKey>,
     /// The dispatches that are being recorded, or refused.
     starting: BTreeSet<RunId>,
-    /// Those of them that were given a slot, and may turn out to need none.
+    /// The runs that were given a slot, and may turn out to need none.
     provisional: BTreeSet<RunId>,
     /// The dispatches that the cap refuses if none of those gives its slot back, in order.
     deferred: VecDeque<(RunId, Box<StartRun>, Reply<Started>)>,
@@ -105,6 +106,8 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
+            // It may turn out to be parked, which takes no slot.
+            state.provisional.insert(run_id.clone());
             state.request(&myself, run_id, RunRequest::Recover(None));
         }
         state.after(&myself);
@@ -215,9 +218,11 @@ impl AgentState {
         let run = RunKey::new(&self.args.path, &run_id);
         let actor = self.args.node.live.get(run);
         let message = match request {
-            RunRequest::Inspect(reply) => RunMsg::Inspect(reply),
-            RunRequest::Cancel(reason, reply) => RunMsg::Cancel(reason, reply),
-            RunRequest::Tail(reply) => RunMsg::Tail(reply),
+            RunRequest::Inspect(reply) => RunMsg::Inspect(self.relay(actor.as_ref(), reply)),
+            RunRequest::Cancel(reason, reply) => {
+                RunMsg::Cancel(reason, self.relay(actor.as_ref(), reply))
+            }
+            RunRequest::Tail(reply) => RunMsg::Tail(self.relay(actor.as_ref(), reply)),
             RunRequest::Start(start, reply) => {
                 // Reads alone: the run's actor goes on meanwhile.
                 let args = self.args.clone();
@@ -251,6 +256,22 @@ impl AgentState {
         if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
             pending.push_back(request);
         }
+    }
+
+    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
+    fn relay<T: Send + 'static>(
+        &self,
+        actor: Option<&ActorRef<RunMsg>>,
+        reply: Reply<T>,
+    ) -> Reply<T> {
+        let Some(actor) = actor.cloned() else { return reply };
+        let (relayed, answer) = oneshot::channel();
+        self.args.node.spawn(async move {
+            if let Some(answer) = unless_gone(&actor, answer).await {
+                let _ = reply.send(answer);
+            }
+        });
+        relayed
     }
 
     /// Cancels a live run, and clears it when its task has ended.
@@ -355,10 +376,9 @@ impl AgentState {
 
     /// A dispatch is recorded, or refused: decides those that waited for it.
     fn started(&mut self, myself: &ActorRef<AgentMsg>, run_id: &RunId) {
-        if !self.starting.remove(run_id) {
+        if !(self.starting.remove(run_id) | self.provisional.remove(run_id)) {
             return;
         }
-        self.provisional.remove(run_id);
         let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
         while (self.provisional.is_empty() || self.slots.len() < cap)
             && let Some((run_id, start, reply)) = self.deferred.pop_front()
@@ -421,7 +441,7 @@ impl AgentState {
         let Some(Lane::Live(_)) = self.lanes.get(&run_id) else { return };
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
-            RunExit::Ended => {
+            RunExit::Ended | RunExit::Parked => {
                 self.slots.remove(&RunKey::new(&self.args.path, &run_id));
             }
             RunExit::Waiting => {}

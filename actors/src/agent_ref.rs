@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::agents::unless_gone;
 use crate::frame_page::{self, FramePage, LogEnd};
 use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
 use crate::lanes::{Stored, outcome};
@@ -315,7 +316,7 @@ impl AgentRef {
         let (reply, answer) = tokio::sync::oneshot::channel();
         if actor.cast(AgentMsg::Evict(reply)).is_ok() {
             // No answer: it has left meanwhile.
-            let _ = answer.await;
+            let _ = unless_gone(&actor, answer).await;
         }
         Ok(())
     }

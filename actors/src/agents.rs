@@ -205,7 +205,7 @@ impl Node {
             let actor = self.agent(path).await?;
             let (reply, answer) = oneshot::channel();
             if actor.cast(message(reply)).is_ok()
-                && let Ok(answer) = answer.await
+                && let Some(answer) = unless_gone(&actor, answer).await
             {
                 return answer;
             }
@@ -213,6 +213,23 @@ impl Node {
             // task of the same runtime; yielding a whole timer tick lets that happen.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
+    }
+}
+
+/// Waits for an answer, as long as it can come; `None` if the asked actor ended without one.
+///
+/// A message that is sent in the very moment in which its actor ends may stay in the mailbox, neither
+/// handled nor dropped, until the last reference to the actor is gone: an answer that never comes is
+/// not enough to go by.
+pub(crate) async fn unless_gone<M, T>(
+    actor: &ActorRef<M>,
+    mut answer: oneshot::Receiver<T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = &mut answer => answer.ok(),
+        // It waits without a limit, so that it cannot fail.
+        _ = actor.wait(None) => answer.try_recv().ok(),
     }
 }
 

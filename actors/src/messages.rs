@@ -93,6 +93,8 @@ pub(crate) enum RunExit {
     Ended,
     /// The run waits outside memory.
     Waiting,
+    /// The run waits for the next incarnation.
+    Parked,
     /// Nobody knows: look at the store.
     Lost,
 }

@@ -17,7 +17,7 @@ pub(crate) use self::builder::open_locked;
 use crate::agent_ref::AgentRef;
 use crate::messages::{AgentMsg, RunExit};
 use crate::node::Node;
-use crate::run_actor::ending::{ENDED, WAITING};
+use crate::run_actor::ending::{ENDED, PARKED, WAITING};
 use crate::{Agent, AgentHandle, Error};
 
 /// The actor system of one process. Cheap to clone.
@@ -197,6 +197,7 @@ impl Node {
         let exit = match &notice.reason {
             ExitReason::Normal(Some(reason)) if reason == ENDED => RunExit::Ended,
             ExitReason::Normal(Some(reason)) if reason == WAITING => RunExit::Waiting,
+            ExitReason::Normal(Some(reason)) if reason == PARKED => RunExit::Parked,
             reason => {
                 tracing::warn!(%run_id, agent = %path, %reason, "a run's actor is gone");
                 RunExit::Lost

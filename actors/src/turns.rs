@@ -300,33 +300,41 @@ where
     Fut: Future<Output = T> + Send + 'static,
 {
     refuse_own_queue(agent)?;
-    let body = Arc::new(Mutex::new(Some(body)));
+    let (sender, mut receiver) = tokio::sync::oneshot::channel();
+    // Whatever becomes of the agent's lives, the turn is taken once.
+    let turn = Arc::new(Mutex::new(Some((body, sender))));
+    let take = |turn: &Mutex<Option<_>>| turn.lock().unwrap_or_else(PoisonError::into_inner).take();
     loop {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let queued = Arc::clone(&body);
-        let turn = AdHoc(Box::new(move |cx| {
+        let queued = Arc::clone(&turn);
+        let message = AdHoc(Box::new(move |cx| {
             Box::pin(async move {
-                let body = queued.lock().unwrap_or_else(PoisonError::into_inner).take();
-                if let Some(body) = body {
+                if let Some((body, sender)) = take(&queued) {
+                    let body: F = body;
                     // Nobody may be waiting any more.
                     let _ = sender.send(body(cx).await);
                 }
             })
         }));
         let actor = node.agent(agent).await?;
-        if actor.cast(AgentMsg::Turn(turn)).is_ok()
-            && let Ok(value) = receiver.await
-        {
-            return Ok(value);
+        if actor.cast(AgentMsg::Turn(message)).is_ok() {
+            let ended = tokio::select! {
+                biased;
+                ended = &mut receiver => Some(ended),
+                _ = actor.wait(None) => None,
+            };
+            let begun = turn.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+            let ended = match ended {
+                Some(ended) => ended,
+                None if begun => (&mut receiver).await,
+                // The agent left memory, or another turn panicked, before it was this one's turn.
+                None => continue,
+            };
+            return ended.map_err(|_| match node.is_draining() {
+                true => Error::Stopped,
+                false => down(agent, "the turn did not end: it panicked, or the agent crashed"),
+            });
         }
-        if body.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
-            if node.is_draining() {
-                return Err(Error::Stopped);
-            }
-            return Err(down(agent, "the turn did not end: it panicked, or the agent crashed"));
-        }
-        // The agent left memory, or another turn panicked, before it was this one's turn. The end
-        // of the old life is told to us in a moment.
+        // The end of the old life is told to us in a moment.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -263,6 +263,64 @@ async fn a_cap_is_of_one_agent_and_not_inherited() {
     .await;
 }
 
+/// Asks for another step in its second life than in all others.
+#[derive(Clone, Default)]
+struct Fickle(Bench);
+
+impl Agent for Fickle {
+    const TYPE: &'static str = "Fickle";
+}
+
+impl Child for Fickle {
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<(), RunError> {
+        self.0.note("entered");
+        let key = if self.0.count("entered") == 2 { "other" } else { "step" };
+        cx.step(key, async || Ok(())).await?;
+        self.0.gate("g").await;
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_interrupted_and_not_executed_holds_no_slot() {
+    bounded(async {
+        let bench = Bench::default();
+        let builder = TestSystem::new(1).agent(Capped(1, AtCap::Refuse));
+        let builder = builder.child(Fickle(bench.clone())).child(Worker::default());
+        let mut system = builder.start().await.unwrap();
+        let capped = system.agent::<Capped>("c").unwrap();
+        let run = capped.start::<Fickle>(()).id("x").await.unwrap();
+        while run.inspect().await.unwrap().unwrap().run.attempt == 0
+            || system.executions("x", "step") == 0
+        {
+            tokio::task::yield_now().await;
+        }
+        system.advance(Duration::from_millis(10)).await;
+        system.crash().await.unwrap();
+        bench.seen("entered", 2).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        system.advance(Duration::from_millis(10)).await;
+        let parked = capped.inspect("x").await.unwrap().unwrap().run;
+        assert_eq!(parked.status, Status::Interrupted);
+        assert_eq!(parked.child_still_running, Some(false));
+        capped.run::<Worker>(say("a")).await.unwrap().completed().unwrap();
+        capped.evict().await.unwrap();
+        capped.run::<Worker>(say("b")).await.unwrap().completed().unwrap();
+        // In its next life it holds its slot again.
+        system.crash().await.unwrap();
+        bench.seen("entered", 3).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        let refused = capped.run::<Worker>(say("c")).await.unwrap_err();
+        assert!(matches!(refused, Error::CapExceeded { limit: 1 }), "{refused}");
+        bench.open("g");
+        capped.run::<Fickle>(()).id("x").await.unwrap().completed().unwrap();
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_evicted_parent_still_counts_and_still_admits() {
     bounded(async {

@@ -37,6 +37,13 @@ impl Hooked {
         match run.run_id.split('-').next().unwrap_or_default() {
             "fail" => Err(RunError::new("not today").kind("hook")),
             "panic" => panic!("hook panic"),
+            "cancel" => {
+                // A hook may do to its run what everybody may.
+                let me = cx.agent::<Self>();
+                assert!(me.inspect(&run.run_id).await?.is_some());
+                me.cancel(&run.run_id, "by the hook").await?;
+                Ok(())
+            }
             "wait" => {
                 self.bench.gate("start").await;
                 Ok(())
@@ -148,6 +155,54 @@ async fn a_run_answers_while_its_start_hook_hangs() {
         bench.open("start");
         bench.seen("finish wait aborted", 1).await;
         assert_eq!(agent.clear(&RunFilter::default()).await.unwrap(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_may_cancel_its_run() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let end = agent.run::<Worker>(say("a")).id("cancel").await.unwrap();
+        assert_eq!(aborted(end), "by the hook");
+        assert!(bench.entered().is_empty());
+        bench.seen("finish cancel aborted", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clear_does_not_wait_for_a_start_hook() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let run = agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        bench.seen("start wait", 1).await;
+        assert_eq!(agent.clear(&RunFilter::default()).await.unwrap(), 1);
+        assert!(run.inspect().await.unwrap().is_none());
+        bench.open("start");
+        assert!(bench.entered().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_no_hook() {
+    bounded(async {
+        let (mut system, agent, bench) = started(Hooked::default()).await;
+        agent.run::<Worker>(say("a")).id("slow").await.unwrap();
+        agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        bench.seen("start wait", 1).await;
+        bench.seen("finish slow completed", 1).await;
+        let begin = tokio::time::Instant::now();
+        assert_eq!(system.system().clone().shutdown().await, 0);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        bench.open("start");
+        bench.open("finish");
+        system.crash().await.unwrap();
+        bench.seen("start wait", 2).await;
+        bench.seen("finish slow completed", 2).await;
+        bench.seen("finish wait completed", 1).await;
+        assert_eq!(bench.count("enter wait"), 1);
     })
     .await;
 }

@@ -136,10 +136,17 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if self.armed {
-            let (reply, _) = tokio::sync::oneshot::channel();
-            let reason = "whoever waited for the run went away".to_owned();
-            let request = RunRequest::Cancel(reason, reply);
-            self.agent.node.send(&self.agent.path, AgentMsg::Run(self.run_id.clone(), request));
+            let (node, path, run_id) =
+                (Arc::clone(&self.agent.node), self.agent.path.clone(), self.run_id.clone());
+            self.agent.node.spawn(async move {
+                let reason = "whoever waited for the run went away";
+                let cancel = |reply| {
+                    AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
+                };
+                if let Err(error) = node.ask(&path, cancel).await {
+                    tracing::warn!(%run_id, agent = %path, %error, "run was not cancelled");
+                }
+            });
         }
     }
 }

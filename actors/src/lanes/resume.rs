@@ -85,7 +85,7 @@ pub(super) async fn resume(
         Phase::Starting | Phase::Running if woken => return Ok(LaneEnd::UNCHANGED),
         Phase::Starting | Phase::Running => {
             if is_parked(&stored.record) && began_here(args, run).await? {
-                return Ok(LaneEnd::UNCHANGED);
+                return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
             decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;

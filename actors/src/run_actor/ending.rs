@@ -48,6 +48,8 @@ pub(crate) enum RawEnd {
 pub(crate) const ENDED: &str = "ended";
 /// The stop reason of an actor whose run waits outside memory.
 pub(crate) const WAITING: &str = "waiting";
+/// The stop reason of an actor whose run waits for the next incarnation, and holds no slot.
+pub(crate) const PARKED: &str = "parked";
 
 impl Ending {
     pub(crate) fn is_decided(&self) -> bool {
@@ -219,7 +221,7 @@ impl RunActorState {
                 tell_ended(node, &self.shared.parent, &self.record, &outcome);
             }
             RawEnd::Interrupted(outcome) => {
-                self.left = WAITING;
+                self.left = PARKED;
                 tracing::warn!(
                     run_id = %self.shared.run_id,
                     agent = %self.shared.path,
