@@ -67,7 +67,7 @@ async fn call(capped: &AgentHandle<Capped>, choice: &mut Choice, round: u64) {
 }
 
 async fn storm(seed: u64, at_cap: AtCap) {
-    println!("seed {seed}, {at_cap:?}");
+    eprintln!("seed {seed}, {at_cap:?}");
     let worker = Worker::default();
     let bench: Bench = worker.bench.clone();
     let store = MemoryStore::new();
