@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunPage};
-use ghostlight_server::Client;
+use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
 use crate::fatal::Fatal;
@@ -67,6 +67,22 @@ impl Folder {
 }
 
 impl Folder {
+    /// Does one bounded, repeatable thing with the folder, again if its owner goes away meanwhile.
+    pub(crate) async fn with<T>(
+        &self,
+        mut what: impl AsyncFnMut(&Access) -> Result<T, Early>,
+    ) -> Result<T, Early> {
+        loop {
+            let access = self.access().await?;
+            let done = what(&access).await;
+            access.close().await?;
+            match done {
+                Err(Early::Fatal(fatal)) if fatal.owner_is_gone => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Waits until the folder has an owner, at most so long.
     pub(crate) async fn wait_for_owner(&self, at_most: Duration) {
         let began = Instant::now();
@@ -77,6 +93,11 @@ impl Folder {
             tokio::time::sleep(RETRY).await;
         }
     }
+}
+
+fn from_owner(error: ClientError) -> Fatal {
+    let owner_is_gone = error.is_without_owner();
+    Fatal { owner_is_gone, ..Fatal::from(error) }
 }
 
 /// Where following a run has led.
@@ -147,7 +168,9 @@ impl Access {
     ) -> Result<(), Fatal> {
         match self {
             Self::Direct(offline) => _ = offline.cancel(parent, run_id, reason).await?,
-            Self::Owner(client) => _ = client.cancel(parent, run_id, reason).await?,
+            Self::Owner(client) => {
+                _ = client.cancel(parent, run_id, reason).await.map_err(from_owner)?
+            }
         }
         Ok(())
     }
@@ -159,14 +182,14 @@ impl Access {
     ) -> Result<usize, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.clear(parent, filter).await?,
-            Self::Owner(client) => client.clear(parent, filter).await?,
+            Self::Owner(client) => client.clear(parent, filter).await.map_err(from_owner)?,
         })
     }
 
     pub(crate) async fn agents(&self) -> Result<Vec<AgentPath>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.agents().await?,
-            Self::Owner(client) => client.agents().await?,
+            Self::Owner(client) => client.agents().await.map_err(from_owner)?,
         })
     }
 
@@ -178,7 +201,9 @@ impl Access {
     ) -> Result<RunPage, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.list(parent, filter, after, PAGE).await?,
-            Self::Owner(client) => client.runs(parent, filter, after, PAGE).await?,
+            Self::Owner(client) => {
+                client.runs(parent, filter, after, PAGE).await.map_err(from_owner)?
+            }
         })
     }
 
@@ -189,7 +214,7 @@ impl Access {
     ) -> Result<Option<Inspection>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.inspect(parent, run_id).await?,
-            Self::Owner(client) => client.run(parent, run_id).await?,
+            Self::Owner(client) => client.run(parent, run_id).await.map_err(from_owner)?,
         })
     }
 

@@ -5,21 +5,24 @@ use std::fmt;
 /// Why the program does nothing, or stops.
 #[derive(Debug)]
 pub(crate) struct Fatal {
-    message: String,
+    /// What is wrong, and what to do.
+    pub(crate) message: String,
     /// The exit status.
     pub(crate) code: u8,
+    /// The owner of the folder went away in the middle: find the next way in, and ask again.
+    pub(crate) owner_is_gone: bool,
 }
 
 impl Fatal {
     /// A usage or environment error.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 2 }
+        Self { message: message.into(), code: 2, owner_is_gone: false }
     }
 
     /// Says what was being done.
     #[must_use]
     pub(crate) fn while_doing(self, doing: impl fmt::Display) -> Self {
-        Self { message: format!("{doing}: {}", self.message), code: self.code }
+        Self { message: format!("{doing}: {}", self.message), ..self }
     }
 }
 

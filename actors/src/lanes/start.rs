@@ -70,6 +70,12 @@ pub(super) async fn enter(
         () = args.life.cancelled() => return LaneEnd::UNCHANGED,
         ready = ready => Ok(ready),
     };
+    // What comes from now on waits for the run's actor; what has just come is not lost.
+    cancelled.close();
+    let ready = match cancelled.try_recv() {
+        Ok(cancel) => Err(cancel),
+        Err(_) => ready,
+    };
     show_start(args, &entering);
     let run = entering.writer.run();
     let handed = match ready {

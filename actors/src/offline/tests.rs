@@ -1,7 +1,9 @@
 //! Over a real store: a system makes runs and is lost, tools work on what it left, and the next
 //! system goes on.
 
+use std::future::Future;
 use std::path::Path;
+use std::time::Duration;
 
 use ghostlight_protocol::frame::FrameEvent;
 use ghostlight_protocol::{NotCompleted, Outcome, Status};
@@ -75,11 +77,11 @@ impl Child for Worker {
         cx.milestone("emitted", ()).await?;
         match then.as_str() {
             "end" => {}
-            "sleep" => cx.sleep(std::time::Duration::from_secs(3600)).await,
+            "sleep" => cx.sleep(Duration::from_secs(3600)).await,
             "fork" => {
                 let children = cx.agent::<Self>();
                 children.start::<Self>((0, "sleep".to_owned())).id("child").await?;
-                cx.sleep(std::time::Duration::from_secs(3600)).await;
+                cx.sleep(Duration::from_secs(3600)).await;
             }
             _ => std::future::pending().await,
         }
@@ -103,6 +105,11 @@ impl World {
         self.folder.path()
     }
 
+    /// The next run of the boss that has ended.
+    async fn ended(&mut self) -> Ended {
+        soon(self.ended.recv()).await.unwrap()
+    }
+
     async fn system(&self) -> System {
         let boss = Boss(self.sender.clone());
         let system = System::open(self.path()).agent(boss).agent(Free).child(Worker);
@@ -124,6 +131,11 @@ async fn emitted<A: Agent>(agent: &AgentHandle<A>, id: &str) {
     run.milestone("emitted").await.unwrap();
 }
 
+/// Fails where it would hang.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.unwrap()
+}
+
 /// Waits until a run has left memory, which no frame tells.
 async fn suspended(agent: &AgentRef, id: &str) {
     let left = async {
@@ -131,7 +143,7 @@ async fn suspended(agent: &AgentRef, id: &str) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), left).await.unwrap();
+    soon(left).await;
 }
 
 fn boss() -> AgentPath {
@@ -236,7 +248,7 @@ async fn a_cancel_of_an_executed_run_is_sealed_by_the_next_owner() {
     // Its slot is free for the one that waits.
     let next = agent.attach::<Worker>("next").await.unwrap().unwrap();
     next.outcome().await.unwrap().completed().unwrap();
-    let mut ended = vec![world.ended.recv().await.unwrap(), world.ended.recv().await.unwrap()];
+    let mut ended = vec![world.ended().await, world.ended().await];
     ended.sort();
     assert_eq!(
         ended,
@@ -283,7 +295,7 @@ async fn a_cancel_ends_what_nobody_executes_and_the_hook_is_still_owed() {
     run.outcome().await.unwrap().completed().unwrap();
     let mut ended = Vec::new();
     while ended.len() < 3 {
-        ended.push(world.ended.recv().await.unwrap());
+        ended.push(world.ended().await);
     }
     ended.sort();
     assert_eq!(
@@ -363,7 +375,7 @@ async fn a_tail_that_begins_at_the_end_ends() {
     let run = agent.attach::<Worker>("done").await.unwrap().unwrap();
     run.outcome().await.unwrap();
     for after in [After::number(3), After::number(4), After::number(u64::MAX)] {
-        assert!(run.tail(after).next().await.is_none(), "{after:?}");
+        assert!(soon(run.tail(after).next()).await.is_none(), "{after:?}");
     }
     let last = run.tail(After::number(2)).next().await.unwrap().unwrap();
     assert!(last.event.is_hard_end());
@@ -372,7 +384,7 @@ async fn a_tail_that_begins_at_the_end_ends() {
     start(&agent, "live", 0, "hang").await;
     let run = agent.attach::<Worker>("live").await.unwrap().unwrap();
     let mut ahead = run.tail(After::number(1000));
-    let (end, cancelled) = tokio::join!(ahead.next(), run.cancel("enough"));
+    let (end, cancelled) = tokio::join!(soon(ahead.next()), run.cancel("enough"));
     cancelled.unwrap();
     assert!(end.is_none(), "{end:?}");
 }

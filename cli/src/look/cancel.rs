@@ -17,11 +17,9 @@ use crate::sweep::{launches, launches_of};
 /// Cancels a run: durably, and its command with it.
 pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     let place = &args.run.place;
-    let access = Folder::open(&place.data)?.access().await?;
-    let cancelled = request(&access, &args).await;
-    let direct = matches!(access, Access::Direct(_));
-    access.close().await?;
-    let (parent, run_id) = match cancelled {
+    let folder = Folder::open(&place.data)?;
+    let cancelled = folder.with(async |access| request(access, &args).await).await;
+    let (parent, run_id, direct) = match cancelled {
         Ok(run) => run,
         Err(early) => return end(Err(early)),
     };
@@ -37,10 +35,11 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS).map_err(Early::from))
 }
 
-async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String), Early> {
+/// Makes the request durable; returns the run, and whether nobody owns the folder.
+async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String, bool), Early> {
     let (parent, run_id) = find(access, &args.run).await?;
     access.cancel(&parent, &run_id, &args.reason).await?;
-    Ok((parent, run_id))
+    Ok((parent, run_id, matches!(access, Access::Direct(_))))
 }
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {

@@ -14,9 +14,8 @@ use crate::sweep::{launches_of, sweep};
 
 /// Removes ended runs.
 pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
-    let access = Folder::open(&args.place.data)?.access().await?;
-    let cleared = remove(&access, &args).await;
-    access.close().await?;
+    let folder = Folder::open(&args.place.data)?;
+    let cleared = folder.with(async |access| remove(access, &args).await).await;
     let mut out = Out::new();
     let said = cleared.and_then(|cleared| {
         match args.place.json {

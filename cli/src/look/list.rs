@@ -11,10 +11,8 @@ use crate::fatal::Fatal;
 
 /// Lists runs, oldest first within a batch.
 pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
-    let access = Folder::open(&args.place.data)?.access().await?;
-    let listed = print(&access, &args).await;
-    access.close().await?;
-    end(listed)
+    let folder = Folder::open(&args.place.data)?;
+    end(folder.with(async |access| print(access, &args).await).await)
 }
 
 /// The batches that are meant.
@@ -29,11 +27,17 @@ async fn print(access: &Access, args: &RunsArgs) -> Result<ExitCode, Early> {
     let mut out = Out::new();
     let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
     let mut header = !args.place.json;
+    let mut printed = false;
     for parent in parents(access, args.batch.as_deref()).await? {
         let mut after = None;
         loop {
-            let page = access.list(&parent, &filter, after.as_ref()).await?;
+            let page = match access.list(&parent, &filter, after.as_ref()).await {
+                // What was printed cannot be taken back: then it is not begun anew.
+                Err(fatal) if printed => return Err(Fatal { owner_is_gone: false, ..fatal }.into()),
+                page => page?,
+            };
             for run in &page.runs {
+                printed = true;
                 if args.place.json {
                     out.line(serde_json::to_string(run).map_err(Fatal::from)?)?;
                     continue;

@@ -12,10 +12,8 @@ use crate::fatal::Fatal;
 
 /// Shows a run as it stands.
 pub(crate) async fn show(args: OneRun) -> Result<ExitCode, Fatal> {
-    let access = Folder::open(&args.place.data)?.access().await?;
-    let shown = print(&access, &args).await;
-    access.close().await?;
-    end(shown)
+    let folder = Folder::open(&args.place.data)?;
+    end(folder.with(async |access| print(access, &args).await).await)
 }
 
 async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {

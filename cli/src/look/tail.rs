@@ -5,8 +5,8 @@ use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ghostlight::After;
 use ghostlight::frame::{Frame, FrameEvent};
-use ghostlight::{After, AgentPath};
 
 use super::find::find;
 use super::{Closed, Early, end};
@@ -26,25 +26,15 @@ pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
 
 async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
     let mut printer = Printer { json: args.run.place.json, number: args.after };
-    let mut found: Option<(AgentPath, String)> = None;
+    let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run).await?)).await?;
     loop {
         let access = folder.access().await?;
-        let (parent, run_id) = match &found {
-            Some(found) => found.clone(),
-            None => match find(&access, &args.run).await {
-                Ok(run) => found.insert(run).clone(),
-                Err(fatal) => {
-                    access.close().await?;
-                    return Err(fatal.into());
-                }
-            },
-        };
         let direct = matches!(access, Access::Direct(_));
         let followed = access.follow(&parent, &run_id, &mut printer).await;
         access.close().await?;
         match followed? {
             Followed::Ended(code) => return Ok(code),
-            // The owner is gone, or the folder has none: the store is not held while we wait.
+            // The folder has no owner: the store is not held while we wait for one.
             Followed::Cut if direct => folder.wait_for_owner(NO_OWNER_WAIT).await,
             Followed::Cut => {}
         }
