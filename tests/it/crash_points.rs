@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ghostlight::frame::FrameEvent;
 use ghostlight::prelude::*;
+use ghostlight::storage::MemoryStore;
 
 use crate::support::disk::Fault;
 use crate::support::ledger::Ledger;
@@ -296,6 +297,51 @@ async fn finish_hooks() {
         Ok(format!("{ends:?}"))
     })
     .await;
+}
+
+/// The order in which results come is that of real threads here, and no crash may change it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn steps_side_by_side_on_several_threads() {
+    let ops = vec![
+        Op::Both(
+            vec![slow_step("a", 1), emit(), slow_step("b", 0), milestone("left"), emit()],
+            vec![
+                step("c"),
+                Op::Both(
+                    vec![milestone("m"), emit(), Op::Set { key: "k".into(), bytes: 1 }, sleep(1)],
+                    vec![step("d"), emit(), sleep(2), step("e"), milestone("n")],
+                ),
+            ],
+        ),
+        Op::Race { key: "race".into(), ms: vec![2, 1, 0, 1] },
+        Op::Deadline { key: "close".into(), step_ms: 2, sleep_ms: 2 },
+        emit(),
+    ];
+    for round in 0..10 {
+        let (store, ledger) = (MemoryStore::new(), Arc::<Ledger>::default());
+        for life in 0..8 {
+            let builder = System::on_store(store.reopen()).seed(life);
+            let system = scripts(builder, &ledger).start().await.unwrap();
+            let director = system.agent::<Director>("d").unwrap();
+            let mut runs = Vec::new();
+            for n in 0..20 {
+                let id = n.to_string();
+                runs.push(director.start::<Script>(ops.clone()).id(id).await.unwrap());
+            }
+            if life < 7 {
+                tokio::time::sleep(Duration::from_millis(life * 2 + round % 3)).await;
+            } else {
+                let ends = runs.iter().map(Run::outcome);
+                let ends = futures_util::future::join_all(ends);
+                let ends = tokio::time::timeout(Duration::from_secs(60), ends).await.unwrap();
+                for end in ends {
+                    end.unwrap().completed().unwrap();
+                }
+            }
+            system.crash().await;
+        }
+        assert_eq!(ledger.violations(), Vec::<String>::new());
+    }
 }
 
 /// Makes up scripts.

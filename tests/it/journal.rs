@@ -1,144 +1,21 @@
-//! The journal: what the code is told again, and what becomes of code that does not fit it.
+//! The journal: what the code is told again after a crash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ghostlight::RunId;
 use ghostlight::frame::{FrameEvent, ReservedBody};
 use ghostlight::prelude::*;
-use ghostlight::{InterruptReason, RunId};
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
-use crate::support::code::{Code, Data, assistant, code};
+use crate::support::code::{Code, Data, assistant, begin, code, end};
 use crate::support::world::replay;
-
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
-
-/// Dispatches run `r`, and waits for its end.
-async fn end(system: &System) -> Outcome<serde_json::Value> {
-    let run = assistant(system).run::<Code>(json!(null)).id("r");
-    timeout(LIMIT, run).await.expect("an answer").unwrap()
-}
-
-/// Lets run `r` work with this code until nothing happens any more, and crashes.
-async fn begin(data: &Data, child: Code) {
-    let system = data.start(child).await;
-    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    system.crash().await;
-}
 
 fn kind(end: Outcome<serde_json::Value>) -> Option<String> {
     match end.completed().unwrap_err() {
         NotCompleted::Error(failure) => failure.kind,
         other => panic!("{other:?}"),
     }
-}
-
-/// The code of the good deploys.
-fn good() -> Code {
-    code(|cx, _| {
-        Box::pin(async move {
-            let a = cx.step("a", async || Ok(1)).await?;
-            cx.emit(json!({ "type": "data-a" })).await?;
-            cx.milestone("half", json!(null)).await?;
-            // Attempt 1 gets no further.
-            if cx.attempt() == 1 {
-                std::future::pending::<()>().await;
-            }
-            let b = cx.step("b", async || Ok(2)).await?;
-            Ok(json!(a + b))
-        })
-    })
-}
-
-async fn parked_and_healed(bad: fn() -> Code, log: &str, asks: &str) {
-    let data = Data::new();
-    begin(&data, good()).await;
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let system = data.start(bad()).await;
-        match end(&system).await.completed().unwrap_err() {
-            NotCompleted::Interrupted { error, reason, .. } => {
-                assert_eq!(reason, Some(InterruptReason::JournalMismatch));
-                assert!(error.contains(log) && error.contains(asks), "{error}");
-                assert!(error.contains("Assistant:a/Code:r"), "{error}");
-            }
-            other => panic!("{other:?}"),
-        }
-        // Parked for this incarnation, whoever asks.
-        assert_eq!(end(&system).await.status(), Status::Interrupted);
-        let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
-        assert_eq!(run.outcome().await.unwrap().status(), Status::Interrupted);
-        let info = run.inspect().await.unwrap().unwrap().run;
-        assert_eq!((info.status, info.execution), (Status::Interrupted, Status::Running));
-        assert_eq!(info.attempt, 2, "a mismatch is no attempt");
-        assert_eq!(system.live_runs(), 0);
-        let mut tail = run.tail(After::START);
-        let frames = async {
-            let mut frames = Vec::new();
-            while !matches!(
-                frames.last(),
-                Some(ghostlight::frame::Frame { event: FrameEvent::Interrupted { .. }, sequence, .. })
-                    if *sequence + 1 == run.inspect().await.unwrap().unwrap().next_sequence
-            ) {
-                frames.push((*tail.next().await.unwrap().unwrap()).clone());
-            }
-            frames
-        };
-        seen = timeout(LIMIT, frames).await.expect("an interrupted frame");
-        system.crash().await;
-    }
-    let system = data.start(good()).await;
-    assert_eq!(end(&system).await.completed().unwrap(), json!(3));
-    let info = assistant(&system).inspect("r").await.unwrap().unwrap().run;
-    assert_eq!((info.status, info.attempt, info.reason), (Status::Completed, 2, None));
-    let frames = replay(assistant(&system).agent_ref(), "r").await;
-    assert_eq!(frames[..seen.len()], seen, "what was seen stays");
-    assert_eq!(frames.len(), seen.len() + 1, "and the end follows");
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_step_parks_the_run_until_good_code_comes() {
-    let bad = || {
-        code(|cx, _| {
-            Box::pin(async move {
-                cx.step("other", async || Ok(1)).await?;
-                Ok(json!(null))
-            })
-        })
-    };
-    parked_and_healed(bad, "step \"a\"", "step \"other\"").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_event_parks_the_run_until_good_code_comes() {
-    let bad = || {
-        code(|cx, _| {
-            Box::pin(async move {
-                cx.step("a", async || Ok(1)).await?;
-                cx.milestone("quarter", json!(null)).await?;
-                Ok(json!(null))
-            })
-        })
-    };
-    parked_and_healed(bad, "a chunk", "milestone \"quarter\"").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn code_that_ends_early_parks_the_run_until_good_code_comes() {
-    let bad = || code(|_, _| Box::pin(async move { Ok(json!("done already")) }));
-    parked_and_healed(bad, "step \"a\"", "its end").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_parked_run_is_cancelled_for_good() {
-    let data = Data::new();
-    begin(&data, good()).await;
-    let system = data.start(code(|_, _| Box::pin(async move { Ok(json!(null)) }))).await;
-    assert_eq!(end(&system).await.status(), Status::Interrupted);
-    assistant(&system).cancel("r", "enough").await.unwrap();
-    assert_eq!(end(&system).await.status(), Status::Aborted);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ mod hooks;
 mod journal;
 mod nesting;
 mod panics;
+mod parked;
 mod races;
 mod registry;
 mod steps;

@@ -84,7 +84,7 @@ impl RunActorState {
         let complete = progress.data.fraction.is_some_and(|fraction| fraction >= 1.0);
         let interval = self.shared.node.limits.progress_interval;
         let wait = self.progress_at.map_or(interval, |at| at.elapsed());
-        let last = drained && self.ending.is_decided();
+        let last = drained && (self.ending.is_decided() || self.ending.is_leaving());
         if wait < interval && !complete && !last {
             if !std::mem::replace(&mut self.progress_timer, true) {
                 let actor = myself.clone();

@@ -88,6 +88,23 @@ pub(crate) fn assistant(system: &System) -> AgentHandle<super::Assistant> {
     system.agent("a").unwrap()
 }
 
+/// The longest that a test waits, in virtual time.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Dispatches run `r`, and waits for its end.
+pub(crate) async fn end(system: &System) -> Outcome<Value> {
+    let run = assistant(system).run::<Code>(json!(null)).id("r");
+    tokio::time::timeout(LIMIT, run).await.expect("an answer").unwrap()
+}
+
+/// Lets run `r` work with this code until nothing happens any more, and crashes.
+pub(crate) async fn begin(data: &Data, child: Code) {
+    let system = data.start(child).await;
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    system.crash().await;
+}
+
 /// Waits, a bounded virtual time, until something is so.
 pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     for _ in 0..100_000 {
