@@ -5,22 +5,22 @@
 //! meanwhile wait in the lane. While the run's actor lives, it owns the run, and requests are passed
 //! on to it.
 
+mod places;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
-use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::Error;
-use crate::agent::AtCap;
-use crate::agents::unless_gone;
 use crate::lanes::{self, LaneEnd, Operation};
-use crate::messages::{AgentMsg, Reply, RunExit, RunMsg, RunRequest, StartRun, Started};
+use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::registry::Kind;
 use crate::turns::Turns;
@@ -170,145 +170,6 @@ impl AgentState {
         }
     }
 
-    /// Answers what it can while the run is on its way to its actor; all else waits.
-    fn while_entering(&mut self, run_id: RunId, request: RunRequest) {
-        let Some(Lane::Entering(pending, cancel)) = self.lanes.get_mut(&run_id) else { return };
-        let args = self.args.clone();
-        match request {
-            RunRequest::Inspect(reply) => {
-                let task = async move {
-                    let found = lanes::inspect(&args.node.committer, &args.path, &run_id).await;
-                    let _ = reply.send(found);
-                };
-                self.args.node.spawn(self.args.operations.track_future(task));
-            }
-            RunRequest::Start(start, reply) => {
-                let task = async move { lanes::start_existing(&args, &start, reply).await };
-                self.args.node.spawn(self.args.operations.track_future(task));
-            }
-            RunRequest::Cancel(reason, reply) => match cancel.take() {
-                Some(cancel) => {
-                    if let Err((reason, reply)) = cancel.send((reason, reply)) {
-                        pending.push_back(RunRequest::Cancel(reason, reply));
-                    }
-                }
-                None => pending.push_back(RunRequest::Cancel(reason, reply)),
-            },
-            RunRequest::Clear(reply) => {
-                if let Some(cancel) = cancel.take() {
-                    // If it comes too late, the run is cancelled once it is live.
-                    let _ = cancel.send(("cleared".to_owned(), oneshot::channel().0));
-                }
-                pending.push_back(RunRequest::Clear(reply));
-            }
-            // Frame 0 is shown after the start hook.
-            RunRequest::Tail(reply) => pending.push_back(RunRequest::Tail(reply)),
-            // It is on its way already.
-            RunRequest::Recover(reply) => {
-                if let Some(reply) = reply {
-                    let _ = reply.send(Ok(()));
-                }
-            }
-            RunRequest::Wake | RunRequest::Admit => {}
-        }
-    }
-
-    /// Passes a request on to the run's actor.
-    fn forward(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
-        let run = RunKey::new(&self.args.path, &run_id);
-        let actor = self.args.node.live.get(run);
-        let message = match request {
-            RunRequest::Inspect(reply) => RunMsg::Inspect(self.relay(actor.as_ref(), reply)),
-            RunRequest::Cancel(reason, reply) => {
-                RunMsg::Cancel(reason, self.relay(actor.as_ref(), reply))
-            }
-            RunRequest::Tail(reply) => RunMsg::Tail(self.relay(actor.as_ref(), reply)),
-            RunRequest::Start(start, reply) => {
-                // Reads alone: the run's actor goes on meanwhile.
-                let args = self.args.clone();
-                let task = async move { lanes::start_existing(&args, &start, reply).await };
-                self.args.node.spawn(self.args.operations.track_future(task));
-                return;
-            }
-            RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
-            // A live run needs none of it.
-            RunRequest::Recover(Some(reply)) => {
-                let _ = reply.send(Ok(()));
-                return;
-            }
-            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
-        };
-        let unsent = match actor {
-            Some(actor) => match actor.cast(message) {
-                Ok(()) => return,
-                Err(MessagingErr::SendErr(message)) => message,
-                Err(_) => return,
-            },
-            None => message,
-        };
-        // The actor has just ended: decide again once its exit notice is here.
-        let request = match unsent {
-            RunMsg::Inspect(reply) => RunRequest::Inspect(reply),
-            RunMsg::Cancel(reason, reply) => RunRequest::Cancel(reason, reply),
-            RunMsg::Tail(reply) => RunRequest::Tail(reply),
-            _ => return,
-        };
-        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-            pending.push_back(request);
-        }
-    }
-
-    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
-    fn relay<T: Send + 'static>(
-        &self,
-        actor: Option<&ActorRef<RunMsg>>,
-        reply: Reply<T>,
-    ) -> Reply<T> {
-        let Some(actor) = actor.cloned() else { return reply };
-        let (relayed, answer) = oneshot::channel();
-        self.args.node.spawn(async move {
-            if let Some(answer) = unless_gone(&actor, answer).await {
-                let _ = reply.send(answer);
-            }
-        });
-        relayed
-    }
-
-    /// Cancels a live run, and clears it when its task has ended.
-    fn clear_live(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, reply: Reply<bool>) {
-        let (node, actor) = (Arc::clone(&self.args.node), myself.clone());
-        let run = RunKey::new(&self.args.path, &run_id);
-        if node.live.is_stopping(run) {
-            let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
-            return;
-        }
-        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-            pending.push_back(RunRequest::Clear(reply));
-        }
-        if let Some(live) = node.live.get(run) {
-            let (cancelled, _) = oneshot::channel();
-            // An actor that is gone needs no cancel.
-            let _ = live.cast(RunMsg::Cancel("cleared".to_owned(), cancelled));
-        }
-        let overdue = node.limits.cancel_grace * 2;
-        self.args.node.spawn(async move {
-            tokio::time::sleep(overdue).await;
-            let _ = actor.cast(AgentMsg::ClearOverdue(run_id));
-        });
-    }
-
-    fn clear_overdue(&mut self, run_id: &RunId) {
-        let Some(Lane::Live(pending)) = self.lanes.get_mut(run_id) else { return };
-        for request in std::mem::take(pending) {
-            match request {
-                RunRequest::Clear(reply) => {
-                    let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
-                }
-                other => pending.push_back(other),
-            }
-        }
-    }
-
     /// Begins an operation on a run that nobody executes.
     fn begin(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
         let operation = match request {
@@ -338,65 +199,6 @@ impl AgentState {
             let _ = actor.cast(AgentMsg::LaneDone(run_id, end));
         };
         self.args.node.spawn(self.args.operations.track_future(task));
-    }
-
-    /// Finds a dispatch its place under the cap; `None` if that has to wait a moment.
-    fn place(
-        &mut self,
-        run_id: &RunId,
-        start: Box<StartRun>,
-        reply: Reply<Started>,
-    ) -> Option<Operation> {
-        let run = RunKey::new(&self.args.path, run_id);
-        let held = self.slots.contains(&run);
-        let queues = self.args.kind.settings.at_cap == AtCap::Queue;
-        match self.args.kind.settings.max_concurrent_runs {
-            // A run that waits was first.
-            Some(cap) if !held && (self.slots.len() >= cap || (queues && self.queued > 0)) => {
-                if !queues && !self.provisional.is_empty() {
-                    self.lanes.insert(run_id.clone(), Lane::Busy(VecDeque::new()));
-                    self.deferred.push_back((run_id.clone(), start, reply));
-                    return None;
-                }
-                let number = queues.then_some(self.next_queue_number);
-                self.next_queue_number += u64::from(queues);
-                self.queued += usize::from(queues);
-                self.starting.insert(run_id.clone());
-                Some(Operation::StartAtCap { start, reply, cap, number })
-            }
-            _ => {
-                self.starting.insert(run_id.clone());
-                if self.slots.insert(run) {
-                    self.provisional.insert(run_id.clone());
-                }
-                Some(Operation::Start { start, reply, held })
-            }
-        }
-    }
-
-    /// A dispatch is recorded, or refused: decides those that waited for it.
-    fn started(&mut self, myself: &ActorRef<AgentMsg>, run_id: &RunId) {
-        if !(self.starting.remove(run_id) | self.provisional.remove(run_id)) {
-            return;
-        }
-        let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
-        while (self.provisional.is_empty() || self.slots.len() < cap)
-            && let Some((run_id, start, reply)) = self.deferred.pop_front()
-        {
-            self.begin(myself, run_id, RunRequest::Start(start, reply));
-        }
-        self.settle();
-    }
-
-    /// Answers whoever waits for the dispatches that came before.
-    fn settle(&mut self) {
-        let (starting, deferred) = (&self.starting, &self.deferred);
-        let settled = |(waiting, _): &mut (BTreeSet<RunId>, _)| {
-            waiting.is_disjoint(starting) && !deferred.iter().any(|(id, ..)| waiting.contains(id))
-        };
-        for (_, reply) in self.settling.extract_if(.., settled) {
-            let _ = reply.send(Ok(()));
-        }
     }
 
     fn lane_done(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, end: LaneEnd) {
@@ -492,37 +294,5 @@ impl AgentState {
 
     fn is_idle(&self) -> bool {
         self.lanes.is_empty() && self.turns.is_empty() && self.queued == 0
-    }
-
-    fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
-        let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
-            // The cap was lifted since they were queued.
-            return self.admit_one(myself);
-        };
-        if self.slots.len() < cap {
-            self.admit_one(myself);
-        }
-    }
-
-    fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
-        if self.admitting || self.queued == 0 || self.args.node.is_draining() {
-            return;
-        }
-        self.admitting = true;
-        let (args, actor) = (self.args.clone(), myself.clone());
-        let task = async move {
-            match lanes::queue_head(&args).await {
-                Ok(Some(run_id)) => {
-                    let _ = actor.cast(AgentMsg::Run(run_id, RunRequest::Admit));
-                }
-                // Counted, but not there yet: its dispatch is still on its way to the disk.
-                Ok(None) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                    let _ = actor.cast(AgentMsg::AdmitAgain);
-                }
-                Err(error) => tracing::error!(agent = %args.path, %error, "the queue is stuck"),
-            }
-        };
-        self.args.node.spawn(self.args.operations.track_future(task));
     }
 }

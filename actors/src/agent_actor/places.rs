@@ -1,0 +1,104 @@
+//! Places under the cap: who gets one at once, who waits, who is refused.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ghostlight_protocol::{RunId, RunKey};
+use ractor::ActorRef;
+
+use super::{AgentState, Lane};
+use crate::agent::AtCap;
+use crate::lanes::{self, Operation};
+use crate::messages::{AgentMsg, Reply, RunRequest, StartRun, Started};
+
+impl AgentState {
+    /// Finds a dispatch its place under the cap; `None` if that has to wait a moment.
+    pub(super) fn place(
+        &mut self,
+        run_id: &RunId,
+        start: Box<StartRun>,
+        reply: Reply<Started>,
+    ) -> Option<Operation> {
+        let run = RunKey::new(&self.args.path, run_id);
+        let held = self.slots.contains(&run);
+        let queues = self.args.kind.settings.at_cap == AtCap::Queue;
+        match self.args.kind.settings.max_concurrent_runs {
+            // A run that waits was first.
+            Some(cap) if !held && (self.slots.len() >= cap || (queues && self.queued > 0)) => {
+                if !queues && !self.provisional.is_empty() {
+                    self.lanes.insert(run_id.clone(), Lane::Busy(VecDeque::new()));
+                    self.deferred.push_back((run_id.clone(), start, reply));
+                    return None;
+                }
+                let number = queues.then_some(self.next_queue_number);
+                self.next_queue_number += u64::from(queues);
+                self.queued += usize::from(queues);
+                self.starting.insert(run_id.clone());
+                Some(Operation::StartAtCap { start, reply, cap, number })
+            }
+            _ => {
+                self.starting.insert(run_id.clone());
+                if self.slots.insert(run) {
+                    self.provisional.insert(run_id.clone());
+                }
+                Some(Operation::Start { start, reply, held })
+            }
+        }
+    }
+
+    /// A dispatch is recorded, or refused: decides those that waited for it.
+    pub(super) fn started(&mut self, myself: &ActorRef<AgentMsg>, run_id: &RunId) {
+        if !(self.starting.remove(run_id) | self.provisional.remove(run_id)) {
+            return;
+        }
+        let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
+        while (self.provisional.is_empty() || self.slots.len() < cap)
+            && let Some((run_id, start, reply)) = self.deferred.pop_front()
+        {
+            self.begin(myself, run_id, RunRequest::Start(start, reply));
+        }
+        self.settle();
+    }
+
+    /// Answers whoever waits for the dispatches that came before.
+    pub(super) fn settle(&mut self) {
+        let (starting, deferred) = (&self.starting, &self.deferred);
+        let settled = |(waiting, _): &mut (BTreeSet<RunId>, _)| {
+            waiting.is_disjoint(starting) && !deferred.iter().any(|(id, ..)| waiting.contains(id))
+        };
+        for (_, reply) in self.settling.extract_if(.., settled) {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    pub(super) fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
+        let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
+            // The cap was lifted since they were queued.
+            return self.admit_one(myself);
+        };
+        if self.slots.len() < cap {
+            self.admit_one(myself);
+        }
+    }
+
+    pub(super) fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
+        if self.admitting || self.queued == 0 || self.args.node.is_draining() {
+            return;
+        }
+        self.admitting = true;
+        let (args, actor) = (self.args.clone(), myself.clone());
+        let task = async move {
+            match lanes::queue_head(&args).await {
+                Ok(Some(run_id)) => {
+                    let _ = actor.cast(AgentMsg::Run(run_id, RunRequest::Admit));
+                }
+                // Counted, but not there yet: its dispatch is still on its way to the disk.
+                Ok(None) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    let _ = actor.cast(AgentMsg::AdmitAgain);
+                }
+                Err(error) => tracing::error!(agent = %args.path, %error, "the queue is stuck"),
+            }
+        };
+        self.args.node.spawn(self.args.operations.track_future(task));
+    }
+}

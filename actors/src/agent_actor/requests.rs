@@ -1,0 +1,164 @@
+//! Requests for runs that are on their way to their actors, or have one.
+
+use std::sync::Arc;
+
+use ghostlight_protocol::{RunId, RunKey};
+use ractor::{ActorRef, MessagingErr};
+use tokio::sync::oneshot;
+
+use super::{AgentState, Lane};
+use crate::Error;
+use crate::agents::unless_gone;
+use crate::lanes;
+use crate::messages::{AgentMsg, Reply, RunMsg, RunRequest};
+
+impl AgentState {
+    /// Answers what it can while the run is on its way to its actor; all else waits.
+    pub(super) fn while_entering(&mut self, run_id: RunId, request: RunRequest) {
+        let Some(Lane::Entering(pending, cancel)) = self.lanes.get_mut(&run_id) else { return };
+        let args = self.args.clone();
+        match request {
+            RunRequest::Inspect(reply) => {
+                let task = async move {
+                    let found = lanes::inspect(&args.node.committer, &args.path, &run_id).await;
+                    let _ = reply.send(found);
+                };
+                self.args.node.spawn(self.args.operations.track_future(task));
+            }
+            RunRequest::Start(start, reply) => {
+                let task = async move { lanes::start_existing(&args, &start, reply).await };
+                self.args.node.spawn(self.args.operations.track_future(task));
+            }
+            RunRequest::Cancel(reason, reply) => match cancel.take() {
+                Some(cancel) => {
+                    if let Err((reason, reply)) = cancel.send((reason, reply)) {
+                        pending.push_back(RunRequest::Cancel(reason, reply));
+                    }
+                }
+                None => pending.push_back(RunRequest::Cancel(reason, reply)),
+            },
+            RunRequest::Clear(reply) => {
+                if let Some(cancel) = cancel.take() {
+                    // If it comes too late, the run is cancelled once it is live.
+                    let _ = cancel.send(("cleared".to_owned(), oneshot::channel().0));
+                }
+                pending.push_back(RunRequest::Clear(reply));
+            }
+            // Frame 0 is shown after the start hook.
+            RunRequest::Tail(reply) => pending.push_back(RunRequest::Tail(reply)),
+            // It is on its way already.
+            RunRequest::Recover(reply) => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(Ok(()));
+                }
+            }
+            RunRequest::Wake | RunRequest::Admit => {}
+        }
+    }
+
+    /// Passes a request on to the run's actor.
+    pub(super) fn forward(
+        &mut self,
+        myself: &ActorRef<AgentMsg>,
+        run_id: RunId,
+        request: RunRequest,
+    ) {
+        let run = RunKey::new(&self.args.path, &run_id);
+        let actor = self.args.node.live.get(run);
+        let message = match request {
+            RunRequest::Inspect(reply) => RunMsg::Inspect(self.relay(actor.as_ref(), reply)),
+            RunRequest::Cancel(reason, reply) => {
+                RunMsg::Cancel(reason, self.relay(actor.as_ref(), reply))
+            }
+            RunRequest::Tail(reply) => RunMsg::Tail(self.relay(actor.as_ref(), reply)),
+            RunRequest::Start(start, reply) => {
+                // Reads alone: the run's actor goes on meanwhile.
+                let args = self.args.clone();
+                let task = async move { lanes::start_existing(&args, &start, reply).await };
+                self.args.node.spawn(self.args.operations.track_future(task));
+                return;
+            }
+            RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
+            // A live run needs none of it.
+            RunRequest::Recover(Some(reply)) => {
+                let _ = reply.send(Ok(()));
+                return;
+            }
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
+        };
+        let unsent = match actor {
+            Some(actor) => match actor.cast(message) {
+                Ok(()) => return,
+                Err(MessagingErr::SendErr(message)) => message,
+                Err(_) => return,
+            },
+            None => message,
+        };
+        // The actor has just ended: decide again once its exit notice is here.
+        let request = match unsent {
+            RunMsg::Inspect(reply) => RunRequest::Inspect(reply),
+            RunMsg::Cancel(reason, reply) => RunRequest::Cancel(reason, reply),
+            RunMsg::Tail(reply) => RunRequest::Tail(reply),
+            _ => return,
+        };
+        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
+            pending.push_back(request);
+        }
+    }
+
+    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
+    pub(super) fn relay<T: Send + 'static>(
+        &self,
+        actor: Option<&ActorRef<RunMsg>>,
+        reply: Reply<T>,
+    ) -> Reply<T> {
+        let Some(actor) = actor.cloned() else { return reply };
+        let (relayed, answer) = oneshot::channel();
+        self.args.node.spawn(async move {
+            if let Some(answer) = unless_gone(&actor, answer).await {
+                let _ = reply.send(answer);
+            }
+        });
+        relayed
+    }
+
+    /// Cancels a live run, and clears it when its task has ended.
+    pub(super) fn clear_live(
+        &mut self,
+        myself: &ActorRef<AgentMsg>,
+        run_id: RunId,
+        reply: Reply<bool>,
+    ) {
+        let (node, actor) = (Arc::clone(&self.args.node), myself.clone());
+        let run = RunKey::new(&self.args.path, &run_id);
+        if node.live.is_stopping(run) {
+            let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
+            return;
+        }
+        if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
+            pending.push_back(RunRequest::Clear(reply));
+        }
+        if let Some(live) = node.live.get(run) {
+            let (cancelled, _) = oneshot::channel();
+            // An actor that is gone needs no cancel.
+            let _ = live.cast(RunMsg::Cancel("cleared".to_owned(), cancelled));
+        }
+        let overdue = node.limits.cancel_grace * 2;
+        self.args.node.spawn(async move {
+            tokio::time::sleep(overdue).await;
+            let _ = actor.cast(AgentMsg::ClearOverdue(run_id));
+        });
+    }
+
+    pub(super) fn clear_overdue(&mut self, run_id: &RunId) {
+        let Some(Lane::Live(pending)) = self.lanes.get_mut(run_id) else { return };
+        for request in std::mem::take(pending) {
+            match request {
+                RunRequest::Clear(reply) => {
+                    let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
+                }
+                other => pending.push_back(other),
+            }
+        }
+    }
+}
