@@ -259,8 +259,9 @@ impl AgentState {
         self.active_at = Instant::now();
         self.admit(myself);
         self.turns.next(&self.args, myself);
-        let busy = self.lanes.values().any(|lane| !matches!(lane, Lane::Live(_)));
-        if !self.evicting.is_empty() && !busy && !self.turns.is_at_work() {
+        // Last of the conditions: it looks at every run, and this comes after every message.
+        let at_work = || self.lanes.values().any(|lane| !matches!(lane, Lane::Live(_)));
+        if !self.evicting.is_empty() && !self.turns.is_at_work() && !at_work() {
             for reply in self.evicting.drain(..) {
                 let _ = reply.send(Ok(()));
             }
