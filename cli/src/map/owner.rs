@@ -70,7 +70,8 @@ pub(super) async fn serve(
             .await
             .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
         eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
-        let router = ghostlight_server::router(system.clone());
+        // Whoever reaches the port may look, and nothing else: a dispatch is a command.
+        let router = ghostlight_server::read_only(system.clone());
         tasks.spawn(async move {
             let serving = axum::serve(listener, router);
             tokio::select! {

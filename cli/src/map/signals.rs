@@ -14,6 +14,22 @@ pub(super) enum Stop {
     Fatal(Fatal),
 }
 
+/// The exit status after Ctrl-C.
+pub(super) const INTERRUPTED: u8 = 130;
+
+impl Stop {
+    /// The exit status that says so.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::Interrupt => INTERRUPTED,
+            Self::Term => 143,
+            Self::Hangup => 129,
+            Self::ClosedOutput => 141,
+            Self::Fatal(fatal) => fatal.code,
+        }
+    }
+}
+
 impl From<Fatal> for Stop {
     fn from(fatal: Fatal) -> Self {
         Self::Fatal(fatal)
