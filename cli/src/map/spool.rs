@@ -206,7 +206,7 @@ async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<ExitCode, Fat
     let mut child = process.spawn()?;
     let began = tokio::time::Instant::now();
     loop {
-        if owner::has_owner(data) {
+        if owner::has_owner(data).await {
             return say(&format!(
                 "batch {batch} goes on in the background (process {})",
                 child.id()

@@ -28,7 +28,7 @@ impl Bars {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let total = bars.add(ProgressBar::new(0));
         total.set_style(style(
-            "{bar:30} {pos}/{len} {msg} {per_sec} {elapsed_precise} eta {eta_precise}",
+            "{bar:30} {pos}/{len}{prefix} {msg} {per_sec} {elapsed_precise} eta {eta_precise}",
         ));
         total.enable_steady_tick(std::time::Duration::from_millis(200));
         Self {
