@@ -23,7 +23,7 @@ use crate::sweep::launches_of;
 pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 /// How long a cancelled run may take to stop its command and read what it has written.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
-/// How long a run waits, doubled each time, when no shim can be started.
+/// How long a run waits, doubled each time, when its command could not be run.
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
 /// How often a command that nobody can watch is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
@@ -127,7 +127,7 @@ enum LaunchEnd {
     Vanished,
     /// It was never executed, or we killed it ourselves: no attempt is counted.
     Void,
-    /// No shim could be started for it.
+    /// It could not be started or watched, for want of something that may come back.
     NotStarted(String),
 }
 
@@ -213,14 +213,20 @@ impl Child for Command {
             if end.is_ok() || stopped(&dir).await {
                 remove(dir);
             }
-            match end? {
+            let end = match end {
+                // Our own trouble is no failure of the command.
+                Err(error) if !is_final(&error) => LaunchEnd::NotStarted(error.to_string()),
+                end => end?,
+            };
+            match end {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
                 LaunchEnd::NotStarted(why) => {
                     not_started += 1;
                     if not_started >= self.attempts_max {
-                        let text = format!("no shim could be started, {not_started} times: {why}");
-                        return Err(RunError::new(text).kind("not-started"));
+                        let text =
+                            format!("the command could not be run, {not_started} times: {why}");
+                        return Err(RunError::new(text).kind("not-run"));
                     }
                     // The machine is short of something: give it time.
                     cx.sleep(NOT_STARTED_WAIT.saturating_mul(1 << not_started.min(6))).await;
@@ -413,6 +419,11 @@ impl Command {
 /// The folder of a run's nth launch.
 pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
+}
+
+/// Whether trying again is useless, or was not asked for.
+fn is_final(error: &RunError) -> bool {
+    matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled"))
 }
 
 /// Makes sure that nothing of a launch is left that could still work: a run that has failed in the

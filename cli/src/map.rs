@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
@@ -29,6 +30,9 @@ use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
+
+/// How long a program that was told to stop goes on printing.
+const PRINT_WAIT: Duration = Duration::from_secs(1);
 
 /// The tasks that watch runs.
 type Watching = JoinSet<Result<(), Fatal>>;
@@ -59,7 +63,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
     let lock = owner::take(&args.place.data).await?;
-    let data = std::path::absolute(&args.place.data)?;
+    // The lock has made it. A path through a folder that goes away later would be lost.
+    let data = tokio::fs::canonicalize(&args.place.data).await?;
     if args.detach {
         return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
     }
@@ -75,7 +80,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let limits = Limits {
         cancel_grace: CANCEL_GRACE,
         // A drain waits for the commands, however long they take.
-        shutdown_drain: std::time::Duration::MAX,
+        shutdown_drain: Duration::MAX,
         ..Limits::default()
     };
     let system = SystemBuilder::on_locked_folder(lock)
@@ -253,7 +258,7 @@ impl Ending {
         let running = self.launches.count();
         if running > 0 {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
-            self.reporter.note(text).await;
+            self.reporter.note(&text);
         }
         let stop = tokio::select! {
             biased;
@@ -270,9 +275,18 @@ impl Ending {
             }
         }
         self.control.close().await;
-        // The watchers print what they have; the system that they watch has stopped.
-        while self.watching.join_next().await.is_some() {}
-        self.reporter.finish(false).await;
+        // The watchers print what they have; the system that they watch has stopped. Whoever reads
+        // our output may have stopped reading: a signal ends that wait, too.
+        let printed = async {
+            while self.watching.join_next().await.is_some() {}
+            self.reporter.finish(false).await
+        };
+        tokio::select! {
+            biased;
+            _ = self.signals.next() => {}
+            () = tokio::time::sleep(PRINT_WAIT), if code != INTERRUPTED => {}
+            _ = printed => {}
+        }
         ExitCode::from(code)
     }
 }
@@ -281,16 +295,24 @@ impl Ending {
 const FILES_PER_JOB: u64 = 8;
 const FILES_OF_OURS: u64 = 64;
 
-/// Refuses more jobs than there may be open files for: they would fail in the middle.
+/// Sees to it that so many jobs may have their files open, or refuses them: they would fail in the
+/// middle.
 fn check_open_files(jobs: usize) -> Result<(), Fatal> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = (jobs as u64).saturating_mul(FILES_PER_JOB).saturating_add(FILES_OF_OURS);
-    match limit {
-        Some(limit) if limit < needed => Err(Fatal::new(format!(
-            "{jobs} jobs need about {needed} open files, and the limit is {limit}; raise it with `ulimit -n {needed}`, or lower --jobs"
-        ))),
-        _ => Ok(()),
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
     }
+    let enough = maximum.is_none_or(|maximum| maximum >= needed);
+    let raised = Rlimit { current: Some(needed), maximum };
+    if enough && setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(());
+    }
+    let limit = maximum.or(current).unwrap_or(0);
+    Err(Fatal::new(format!(
+        "{jobs} jobs need about {needed} open files, and the limit is {limit}; raise it with `ulimit -n {needed}`, or lower --jobs"
+    )))
 }
 
 fn exit_code(totals: &Totals) -> ExitCode {
