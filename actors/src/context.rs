@@ -37,8 +37,8 @@ impl RunContext {
     /// executing during a crash is executed again: pass [`RunContext::key`] to outside systems.
     ///
     /// # Errors
-    /// The body's error, which is recorded like a result once the code has seen it; a key that was
-    /// used before; a result over 1 MiB.
+    /// The body's error, which is recorded like a result once the code has seen it, its text cut to
+    /// 4 KiB; a key that was used before, or is over 256 bytes; a result over 1 MiB.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body where it stands; the key is spent all the same.
@@ -111,7 +111,7 @@ impl RunContext {
     /// [`RunContext::source_offset`], and nothing is lost or doubled.
     ///
     /// # Errors
-    /// As [`RunContext::emit`].
+    /// As [`RunContext::emit`], and for a `source` over 256 bytes.
     ///
     /// # Cancel safety
     /// As [`RunContext::emit`].
@@ -121,6 +121,8 @@ impl RunContext {
         end: u64,
         chunk: impl Serialize,
     ) -> Result<(), RunError> {
+        limits::check("the source's name", source.len(), limits::NAME_BYTES_MAX)
+            .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
         let body = self.json("chunk", &chunk, self.shared.node.limits.chunk_bytes_max)?;
         self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
     }

@@ -20,6 +20,7 @@ use crate::info::Progress;
 use crate::messages::RunMsg;
 use crate::node::Node;
 use crate::past::Past;
+use crate::text::cut_failure;
 
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
@@ -270,12 +271,10 @@ impl Shared {
             inner.sleeps.remove(ordinal);
         }
         let entry = match (call, result) {
-            (Call::Step(step), Err(failure)) => LogEntry::StepFailed {
-                step: step.clone(),
-                message: failure.message,
-                kind: failure.kind,
-                permanent: failure.permanent,
-            },
+            (Call::Step(step), Err(failure)) => {
+                let Failure { message, kind, permanent } = cut_failure(failure);
+                LogEntry::StepFailed { step: step.clone(), message, kind, permanent }
+            }
             (call, result) => {
                 // Acts are entries themselves.
                 let Some(call) = StoredCall::new(call.clone()) else { return };
