@@ -66,6 +66,8 @@ pub(crate) struct RunActorState {
     signals: Signals,
     code: Option<AbortHandle>,
     in_flight: Option<InFlight>,
+    /// A commit was over a limit of the store.
+    refused: bool,
     ending: Ending,
     /// Why the actor stops, once it does.
     left: &'static str,
@@ -114,6 +116,7 @@ impl Actor for RunActor {
             signals,
             code: None,
             in_flight: None,
+            refused: false,
             ending: Ending::Working,
             left: ending::ENDED,
             cancel_replies: Vec::new(),
@@ -240,6 +243,10 @@ impl RunActorState {
             return;
         }
         self.cancel_replies.push(reply);
+        if matches!(self.ending, Ending::Ended) {
+            // It is here for its code alone, which blocks its thread.
+            return self.answer_cancels();
+        }
         if self.ending.is_decided() && !self.record.state.cancelling {
             // The end is on its way to the disk: it came first, and is the answer once it is there.
             return;

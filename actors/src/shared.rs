@@ -174,6 +174,10 @@ impl Shared {
     /// Waits until everything up to an entry's number is durable.
     pub(crate) fn poll_durable(&self, number: u64, cx: &Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
+        if inner.frozen {
+            // What was queued may have been discarded.
+            return Poll::Pending;
+        }
         if inner.durable >= number {
             return Poll::Ready(());
         }
@@ -345,6 +349,14 @@ impl Shared {
     /// Lets nothing that the code asks for happen any more.
     pub(crate) fn stop(&self) {
         self.lock().frozen = true;
+    }
+
+    /// As [`Shared::stop`], and forgets what the code has asked for and is not on its way yet.
+    pub(crate) fn discard(&self) {
+        let mut inner = self.lock();
+        inner.frozen = true;
+        inner.queue.clear();
+        inner.progress = None;
     }
 
     /// When the first sleep of a dormant run is due.
