@@ -8,7 +8,7 @@ use ghostlight_protocol::{AgentKey, Failure};
 use ghostlight_storage as storage;
 use ractor::ActorRef;
 use storage::payload::Payload;
-use storage::records::{Head, LiveRecord, LogEntry, Origin, TimerRecord};
+use storage::records::{Head, LiveRecord, LogEntry, Origin, RunRecord, TimerRecord};
 use storage::{Batch, Changes, Expect, Key};
 use tokio::time::Instant;
 
@@ -28,7 +28,8 @@ pub(crate) struct InFlight {
     /// The number of the last queued entry in it.
     queued: u64,
     queued_bytes: usize,
-    record_written: bool,
+    /// The record, if it is written: it may change again before it is durable.
+    record: Option<RunRecord>,
     /// The log's head and its revision before.
     before: (Head, u64),
     ends: bool,
@@ -61,11 +62,11 @@ impl RunActorState {
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
         let before = (self.writer.head, self.writer.head_revision);
         let first_number = self.writer.append(&mut entries, now_ms, &mut changes, &mut parts);
-        let record_written = std::mem::take(&mut self.record_dirty);
-        if record_written {
+        let record = std::mem::take(&mut self.record_dirty).then(|| self.record.clone());
+        if let Some(record) = &record {
             let key = Key::record(self.shared.run);
             changes.expect(&key, Expect::At(self.record_revision));
-            changes.put(&key, &self.record);
+            changes.put(&key, record);
             self.record_revision += 1;
         }
         self.in_flight = Some(InFlight {
@@ -73,7 +74,7 @@ impl RunActorState {
             first_number,
             queued,
             queued_bytes,
-            record_written,
+            record,
             before,
             ends,
         });
@@ -133,8 +134,8 @@ impl RunActorState {
         self.publish(&done);
         let told = done.entries.into_iter().filter_map(self::done).collect();
         self.shared.durable(done.queued, done.queued_bytes, told);
-        if done.record_written {
-            self.stored = self.record.clone();
+        if let Some(record) = done.record {
+            self.stored = record;
         }
         if self.stored.state.cancelling {
             self.cancel_is_durable(myself);
@@ -175,7 +176,7 @@ impl RunActorState {
         self.refused = true;
         self.shared.discard();
         (self.writer.head, self.writer.head_revision) = done.before;
-        self.record_revision -= u64::from(done.record_written);
+        self.record_revision -= u64::from(done.record.is_some());
         self.record = self.stored.clone();
         self.record_dirty = false;
         let failure = || RunError::new(error.to_string()).kind("too-large").permanent().failure;
