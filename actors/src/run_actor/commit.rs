@@ -69,15 +69,8 @@ impl RunActorState {
             changes.put(&key, record);
             self.record_revision += 1;
         }
-        self.in_flight = Some(InFlight {
-            entries,
-            first_number,
-            queued,
-            queued_bytes,
-            record,
-            before,
-            ends,
-        });
+        self.in_flight =
+            Some(InFlight { entries, first_number, queued, queued_bytes, record, before, ends });
         self.send(myself, parts, changes.into_batch());
     }
 
@@ -197,6 +190,7 @@ impl RunActorState {
             "the run's actor stops: its commit was refused"
         );
         self.ending = Ending::Lost;
+        self.lost_to = Some(error.clone().into());
         self.cancel_replies.clear();
         self.abort_code();
         if self.code.is_none() {
