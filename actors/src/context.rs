@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::{Act, Acted};
 use ghostlight_protocol::{AgentPath, Retry, limits};
 use ghostlight_storage::payload::Payload;
@@ -177,14 +178,23 @@ impl RunContext {
     }
 
     /// Reports progress. Never waits and never fails: of reports in quick succession only the newest
-    /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once.
+    /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once. One over the
+    /// limit of a chunk, 256 KiB, is dropped, and the one before it stands.
     pub fn progress(&self, progress: Progress) {
-        let mut inner = self.shared.lock();
         // What is only repeated after a crash was reported before it.
-        if inner.journal.is_caught_up() {
-            inner.progress = Some(progress);
-            self.shared.wake_actor(&mut inner);
+        if !self.shared.lock().journal.is_caught_up() {
+            return;
         }
+        let bytes = progress_body(&progress.data).len();
+        let limit = self.shared.node.limits.chunk_bytes_max;
+        if let Err(error) = limits::check("the progress report", bytes, limit) {
+            let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
+            tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
+            return;
+        }
+        let mut inner = self.shared.lock();
+        inner.progress = Some(progress);
+        self.shared.wake_actor(&mut inner);
     }
 
     /// Waits until everything that was emitted so far is durable.

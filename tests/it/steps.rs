@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use ghostlight::prelude::*;
 use ghostlight::testing::{Point, TestSystem};
 
-use crate::support::code::{Data, code, end};
+use crate::support::code::{Data, assistant, code, end};
 use crate::support::{Adder, Assistant};
 
 #[tokio::test(start_paused = true)]
@@ -93,4 +93,19 @@ async fn a_name_over_256_bytes_is_refused() {
     });
     let told = end(&Data::new().start(child).await).await.completed().unwrap();
     assert_eq!(told, json!(["step-key", "too-large"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_over_the_limit_of_a_chunk_is_dropped() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.progress(Progress::fraction(0.5));
+            cx.progress(Progress::fraction(0.7).data(json!("d".repeat(300_000))));
+            Ok(json!(null))
+        })
+    });
+    let system = Data::new().start(child).await;
+    end(&system).await.completed().unwrap();
+    let progress = assistant(&system).inspect("r").await.unwrap().unwrap().progress.unwrap();
+    assert_eq!(progress["fraction"], json!(0.5), "the one before it stands");
 }
