@@ -16,6 +16,7 @@ mod journal;
 mod nesting;
 mod panics;
 mod parked;
+mod places;
 mod races;
 mod registry;
 mod steps;
