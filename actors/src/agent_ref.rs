@@ -192,13 +192,17 @@ impl AgentRef {
     /// Reads only.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
         let run_id = RunId::new(run_id)?;
-        let known: Option<()> = self.ask(&run_id, RunRequest::Tail).await?;
-        known.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
+        self.shown(&run_id).await?.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
         Ok(self.tail_known(&run_id, after))
     }
 
     pub(crate) fn tail_known(&self, run_id: &RunId, after: After) -> Tail {
-        Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.clone(), after)
+        Tail::new(self, run_id.clone(), after)
+    }
+
+    /// Waits until a run may be shown; `None` for an unknown run.
+    pub(crate) async fn shown(&self, run_id: &RunId) -> Result<Option<()>, Error> {
+        self.ask(run_id, RunRequest::Tail).await
     }
 
     /// Where a run's log ends, so far; straight from the store.
@@ -231,7 +235,7 @@ impl AgentRef {
         limit: usize,
     ) -> Result<FramePage, Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, RunRequest::Tail).await?;
+        self.shown(&run_id).await?;
         frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
 
