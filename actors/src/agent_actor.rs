@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::lanes::{self, LaneEnd, Operation};
+use crate::lanes::{self, Admission, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::registry::Kind;
@@ -213,8 +213,10 @@ impl AgentState {
             None => {}
         }
         self.queued = self.queued.saturating_add_signed(end.queued);
-        if end.admission {
-            self.admitting = false;
+        match end.admission {
+            Some(Admission::Done) => self.admitting = false,
+            Some(Admission::Failed) => self.admit_later(myself),
+            None => {}
         }
         if let Some(entering) = end.entering {
             let (cancel, cancelled) = oneshot::channel();

@@ -94,13 +94,21 @@ pub(crate) struct LaneEnd {
     pub(crate) holds_slot: Option<bool>,
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
-    /// It was an admission from the queue.
-    pub(crate) admission: bool,
+    pub(crate) admission: Option<Admission>,
+}
+
+/// What an admission from the queue came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The next one may follow.
+    Done,
+    /// Nothing has changed, and the same run would be next.
+    Failed,
 }
 
 impl LaneEnd {
     pub(crate) const UNCHANGED: Self =
-        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: false };
+        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: None };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 
@@ -121,11 +129,14 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             start::start_at_cap(args, &start, reply, cap, number).await
         }
         Operation::Admit => {
-            let end = resume::admit(args, run_id).await.unwrap_or_else(|error| {
-                tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
-                LaneEnd::FREE
-            });
-            LaneEnd { admission: true, ..end }
+            let (admission, end) = match resume::admit(args, run_id).await {
+                Ok(end) => (Admission::Done, end),
+                Err(error) => {
+                    tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
+                    (Admission::Failed, LaneEnd::FREE)
+                }
+            };
+            LaneEnd { admission: Some(admission), ..end }
         }
         Operation::Enter { entering, cancelled } => {
             start::enter(args, run_id, *entering, cancelled).await
