@@ -183,10 +183,11 @@ impl AgentState {
             RunRequest::Clear(reply) => Operation::Clear { reply },
             RunRequest::Wake => Operation::Resume { woken: true, reply: None },
             RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
-            RunRequest::Admit => {
-                self.slots.insert(RunKey::new(&self.args.path, &run_id));
-                Operation::Admit
-            }
+            RunRequest::Admit => match self.take_slot(&run_id) {
+                true => Operation::Admit,
+                // A dispatch has taken the last one meanwhile.
+                false => return self.admitting = false,
+            },
         };
         self.lanes.entry(run_id.clone()).or_insert_with(|| Lane::Busy(VecDeque::new()));
         self.operate(myself, run_id, operation);

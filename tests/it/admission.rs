@@ -7,7 +7,7 @@ use ghostlight::protocol::{AgentKey, RunKey};
 use ghostlight::storage::{
     self, Backend, Batch, Entry, Key as StoreKey, Limit, MemoryStore, Store, Versioned,
 };
-use ghostlight::{AgentPath, SystemBuilder};
+use ghostlight::{AgentPath, Error, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::bench::{Bench, Capped, Worker, bounded, hold, say};
@@ -98,4 +98,45 @@ async fn an_admission_that_fails_is_tried_again_after_a_while() {
         })
         .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatch_that_comes_before_an_admission_takes_its_slot() {
+    bounded(async {
+        let (store, bench) = (MemoryStore::new(), Bench::default());
+        let start = async |at_cap: AtCap| {
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            let builder = SystemBuilder::on_memory_store(store.reopen()).child(worker);
+            builder.agent(Capped(1, at_cap)).start().await.unwrap()
+        };
+        let system = start(AtCap::Queue).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        capped.start::<Worker>(hold("g")).id("first").await.unwrap();
+        capped.start::<Worker>(say("b")).id("queued").await.unwrap();
+        bench.seen("enter first", 1).await;
+        system.crash().await;
+
+        // What waits in the queue stays there, but new runs do not any more.
+        let system = start(AtCap::Refuse).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        bench.seen("enter first", 2).await;
+        let hasty = tokio::spawn({
+            let capped = capped.clone();
+            async move {
+                while let Err(refused) = capped.start::<Worker>(hold("h")).id("hasty").await {
+                    assert!(matches!(refused, Error::CapExceeded { limit: 1 }), "{refused}");
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+        bench.open("g");
+        hasty.await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(bench.entered(), ["first", "first", "hasty"]);
+        bench.open("h");
+        let queued = capped.attach::<Worker>("queued").await.unwrap().unwrap();
+        queued.outcome().await.unwrap().completed().unwrap();
+        assert_eq!(bench.peak(), 1);
+    })
+    .await;
 }

@@ -74,6 +74,15 @@ impl AgentState {
         }
     }
 
+    /// Takes a slot for a run that is admitted, if there still is one.
+    pub(super) fn take_slot(&mut self, run_id: &RunId) -> bool {
+        let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
+        self.slots.len() < cap && {
+            self.slots.insert(RunKey::new(&self.args.path, run_id));
+            true
+        }
+    }
+
     pub(super) fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
         let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
             // The cap was lifted since they were queued.
