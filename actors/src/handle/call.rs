@@ -143,7 +143,7 @@ impl Drop for CancelOnDrop {
                 let cancel = |reply| {
                     AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
                 };
-                if let Err(error) = node.ask(&path, cancel).await {
+                if let Err(error) = node.ask_inside(&path, cancel).await {
                     tracing::warn!(%run_id, agent = %path, %error, "run was not cancelled");
                 }
             });
