@@ -348,6 +348,11 @@ impl Shared {
         self.lock().frozen = true;
     }
 
+    /// Whether nothing that the code asks for happens any more.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.lock().frozen
+    }
+
     /// When the first sleep of a dormant run is due.
     pub(crate) fn first_due(&self) -> Option<u64> {
         self.lock().sleeps.values().min().copied()

@@ -13,6 +13,7 @@ use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::messages::{AgentMsg, RunRequest};
 use crate::registry::BoxFuture;
+use crate::shared::Shared;
 use crate::{Agent, Child, Error};
 
 /// A dispatch that waits for its outcome; see [`AgentHandle::run`].
@@ -40,7 +41,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         Self { agent, input: Some(input), options, cancel_on_drop, inside, future: None }
     }
 
-    /// Cancels the run when this future is dropped before the run has ended.
+    /// Cancels the run when this future is dropped before the run has ended. Inside a run, that is
+    /// when its code drops the future or ends: a run that leaves memory, and is entered again
+    /// later, cancels nothing.
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;
         self
@@ -59,7 +62,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         };
         drop(input);
         let run_id = start.run_id.to_string();
-        let mut guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
+        let dispatcher = self.agent.inside.clone();
+        let mut guard =
+            self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
         Box::pin(async move {
             let dispatched = async {
                 let started = agent.dispatch(&start).await?;
@@ -120,12 +125,14 @@ impl<A: Agent, C: Child> Future for RunCall<A, C> {
 struct CancelOnDrop {
     agent: AgentRef,
     run_id: RunId,
+    /// The run whose code waits, if it is one.
+    dispatcher: Option<Arc<Shared>>,
     armed: bool,
 }
 
 impl CancelOnDrop {
-    fn new(agent: &AgentRef, run_id: &RunId) -> Self {
-        Self { agent: agent.clone(), run_id: run_id.clone(), armed: true }
+    fn new(agent: &AgentRef, run_id: &RunId, dispatcher: Option<Arc<Shared>>) -> Self {
+        Self { agent: agent.clone(), run_id: run_id.clone(), dispatcher, armed: true }
     }
 
     fn disarm(&mut self) {
@@ -135,7 +142,7 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.armed {
+        if self.armed && !self.dispatcher.as_ref().is_some_and(|run| run.is_frozen()) {
             let (node, path, run_id) =
                 (Arc::clone(&self.agent.node), self.agent.path.clone(), self.run_id.clone());
             self.agent.node.spawn(async move {
