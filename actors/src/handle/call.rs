@@ -53,6 +53,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         let Some(input) = self.input.take() else {
             return Box::pin(std::future::pending());
         };
+        if is_over(self.agent.inside.as_ref()) {
+            return Box::pin(std::future::pending());
+        }
         let agent = self.agent.agent.clone();
         let (id, place) = self.inside.take().unzip();
         let options = std::mem::take(&mut self.options);
@@ -84,6 +87,12 @@ impl<A: Agent, C: Child> RunCall<A, C> {
             read_output::<C>(&run_id, outcome?)
         })
     }
+}
+
+/// Whether the code that dispatches belongs to a run that has ended or left memory: it blocked its
+/// thread meanwhile, could not be dropped, and must have no effect any more.
+fn is_over(dispatcher: Option<&Arc<Shared>>) -> bool {
+    dispatcher.is_some_and(|run| run.is_frozen())
 }
 
 /// Inside a run, a stop of the whole system is no result that the code should see: it is about to
@@ -191,6 +200,9 @@ impl<A: Agent, C: Child> Start<A, C> {
             return Box::pin(std::future::pending());
         };
         let AgentHandle { agent, inside, .. } = self.agent.clone();
+        if is_over(inside.as_ref()) {
+            return Box::pin(std::future::pending());
+        }
         let options = std::mem::take(&mut self.options);
         let start = match prepare::<C>(&agent, self.id.take(), &input, options) {
             Ok(start) => start,
