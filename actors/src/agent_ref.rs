@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::Error;
 use crate::agents::unless_gone;
 use crate::frame_page::{self, FramePage, LogEnd};
+use crate::hub::Leave;
 use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
 use crate::lanes::{Stored, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
@@ -324,6 +325,7 @@ impl AgentRef {
     /// Waits for a run's end.
     pub(crate) async fn outcome(&self, run_id: &RunId) -> Result<RawOutcome, Error> {
         let run = self.run_key(run_id);
+        let _leave = Leave::new(&self.node, run);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);
         let mut asked = false;

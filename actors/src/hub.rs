@@ -12,6 +12,10 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::Error;
 use crate::info::RawOutcome;
+use crate::node::Node;
+
+#[cfg(test)]
+mod tests;
 
 /// What subscribers to a run's frames receive.
 #[derive(Debug, Clone)]
@@ -24,6 +28,25 @@ pub(crate) enum Published {
 struct Channel {
     frames: Option<broadcast::Sender<Published>>,
     waiters: Vec<oneshot::Sender<Result<RawOutcome, Error>>>,
+}
+
+/// Whoever subscribes holds one for longer than the receiver, so that nothing stays behind of a run
+/// of which nothing is ever published again.
+pub(crate) struct Leave {
+    node: Arc<Node>,
+    run: RunKey,
+}
+
+impl Leave {
+    pub(crate) fn new(node: &Arc<Node>, run: RunKey) -> Self {
+        Self { node: Arc::clone(node), run }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.node.hub.left(self.run);
+    }
 }
 
 /// The subscribers of all runs, by run.
@@ -81,6 +104,14 @@ impl Hub {
             channels.remove(&run);
         }
         tailed
+    }
+
+    /// Forgets the run's subscribers that have gone away.
+    fn left(&self, run: RunKey) {
+        if let Some(channel) = self.lock().get_mut(&run) {
+            channel.waiters.retain(|waiter| !waiter.is_closed());
+        }
+        self.is_tailed(run);
     }
 
     pub(crate) fn publish(&self, run: RunKey, published: Published) {

@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::Error;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
-use crate::hub::Published;
+use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
 use crate::node::Node;
 
@@ -61,7 +61,10 @@ pub(crate) struct Source {
     run: RunKey,
     run_id: RunId,
     frames: Option<FrameMaker>,
-    live: broadcast::Receiver<Published>,
+    /// Subscribed once the log was read to its end: most readers of a run that has ended never do.
+    live: Option<broadcast::Receiver<Published>>,
+    /// After `live`: fields are dropped in their order.
+    _leave: Leave,
     /// The number of the next frame to deliver.
     next: u64,
     /// Read from the log, and not delivered yet.
@@ -73,14 +76,13 @@ pub(crate) struct Source {
 
 impl Tail {
     pub(crate) fn new(node: Arc<Node>, run: RunKey, run_id: RunId, after: After) -> Self {
-        // Before the log is read, so that nothing falls between the two.
-        let live = node.hub.subscribe(run);
         let source = Source {
+            _leave: Leave::new(&node, run),
             node,
             run,
             run_id,
             frames: None,
-            live,
+            live: None,
             next: after.next(),
             page: VecDeque::new(),
             behind: true,
@@ -141,7 +143,13 @@ impl Source {
                 }
                 continue;
             }
-            match self.live.recv().await {
+            let Some(live) = &mut self.live else {
+                self.live = Some(self.node.hub.subscribe(self.run));
+                // Once more, so that nothing falls between the two.
+                self.behind = true;
+                continue;
+            };
+            match live.recv().await {
                 Ok(Published::Frame(frame)) if frame.sequence == self.next => {
                     return Some(Ok(self.deliver(frame)));
                 }

@@ -15,6 +15,8 @@ use crate::look::{Early, Printer};
 /// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
 /// starts or stops.
 const FOLDER_WAIT: Duration = Duration::from_secs(5);
+/// How long an owner may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A data folder, for one bounded operation at a time: between two the folder is free.
@@ -49,7 +51,12 @@ impl Folder {
     pub(crate) async fn access(&self) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
-            match Client::connect(&self.path).await {
+            let connected = tokio::time::timeout(ANSWER_WAIT, Client::connect(&self.path)).await;
+            let Ok(connected) = connected else {
+                let text = format!("the owner of {} does not answer", self.path.display());
+                return Err(Fatal::new(text));
+            };
+            match connected {
                 Ok(client) => return Ok(Access::Owner(client)),
                 Err(error) if error.is_without_owner() => {}
                 Err(error) => return Err(error.into()),

@@ -83,7 +83,8 @@ pub(crate) struct MapArgs {
     /// `runs` show what it does
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Serve HTTP on this address, too, such as 127.0.0.1:8080
+    /// Serve HTTP on this address, too, such as 127.0.0.1:8080: to look at runs, not to change them,
+    /// and only under a local name
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// Be a session of its own: how --detach starts the program again
