@@ -117,6 +117,15 @@ pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
     notice.id.as_str().parse().ok()
 }
 
+/// Who asks an agent for something.
+#[derive(Clone, Copy)]
+enum Asker {
+    /// Refused while the system drains.
+    Outside,
+    /// The system itself, which finishes what it has begun.
+    Inside,
+}
+
 enum Next {
     Found(ActorRef<AgentMsg>),
     Wait(oneshot::Receiver<Found>),
@@ -129,6 +138,11 @@ impl Node {
         if self.is_draining() {
             return Err(Error::Stopped);
         }
+        self.agent_inside(path).await
+    }
+
+    /// As [`Node::agent`], also while the system drains: for what it has begun and has to finish.
+    async fn agent_inside(self: &Arc<Self>, path: &AgentPath) -> Found {
         let next = {
             let mut slots = self.agents.lock();
             match slots.get_mut(path) {
@@ -200,10 +214,31 @@ impl Node {
     pub(crate) async fn ask<T>(
         self: &Arc<Self>,
         path: &AgentPath,
+        message: impl FnMut(Reply<T>) -> AgentMsg,
+    ) -> Result<T, Error> {
+        self.ask_as(Asker::Outside, path, message).await
+    }
+
+    /// As [`Node::ask`], also while the system drains.
+    pub(crate) async fn ask_inside<T>(
+        self: &Arc<Self>,
+        path: &AgentPath,
+        message: impl FnMut(Reply<T>) -> AgentMsg,
+    ) -> Result<T, Error> {
+        self.ask_as(Asker::Inside, path, message).await
+    }
+
+    async fn ask_as<T>(
+        self: &Arc<Self>,
+        asker: Asker,
+        path: &AgentPath,
         mut message: impl FnMut(Reply<T>) -> AgentMsg,
     ) -> Result<T, Error> {
         loop {
-            let actor = self.agent(path).await?;
+            let actor = match asker {
+                Asker::Outside => self.agent(path).await?,
+                Asker::Inside => self.agent_inside(path).await?,
+            };
             let (reply, answer) = oneshot::channel();
             if actor.cast(message(reply)).is_ok()
                 && let Some(answer) = unless_gone(&actor, answer).await

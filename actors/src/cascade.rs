@@ -18,7 +18,10 @@ pub(crate) async fn cancel_children(shared: &Shared, reason: &str) -> Result<(),
 }
 
 /// Commits a cancel of every live or queued awaited run of `parent`, and of theirs in turn. Found
-/// in the durable registry, so that it does not matter who is in memory.
+/// in the durable registry, so that it does not matter who is in memory. A run whose cancel fails
+/// keeps none of the others from theirs; the first error is returned.
+///
+/// Goes on while the system drains: what was begun comes to its end.
 pub(crate) async fn cancel_live(
     node: &Arc<Node>,
     parent: &AgentPath,
@@ -26,15 +29,30 @@ pub(crate) async fn cancel_live(
 ) -> Result<(), Error> {
     if node.agents.is_known(parent) {
         // What is being dispatched is found only once it is recorded.
-        node.ask(parent, AgentMsg::Settle).await?;
+        node.ask_inside(parent, AgentMsg::Settle).await?;
     }
-    for run_id in awaited(&node.committer, parent).await? {
-        node.ask(parent, |reply| {
-            AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
-        })
-        .await?;
+    let mut result = Ok(());
+    for id in list::unfinished(&node.committer, parent).await? {
+        let cancelled = cancel_awaited(node, parent, &id, reason).await;
+        result = result.and(cancelled);
     }
-    Ok(())
+    result
+}
+
+async fn cancel_awaited(
+    node: &Arc<Node>,
+    parent: &AgentPath,
+    id: &str,
+    reason: &str,
+) -> Result<(), Error> {
+    let run_id = RunId::new(id)?;
+    if !is_awaited(&node.committer, parent, &run_id).await? {
+        return Ok(());
+    }
+    node.ask_inside(parent, |reply| {
+        AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
+    })
+    .await
 }
 
 /// The live and queued runs of `parent` that somebody waits for.
@@ -45,12 +63,20 @@ pub(crate) async fn awaited(
     let mut awaited = Vec::new();
     for id in list::unfinished(committer, parent).await? {
         let run_id = RunId::new(&id)?;
-        let key = Key::record(RunKey::new(parent, &run_id));
-        let Some(read) = committer.get(key.clone().into_bytes()).await? else { continue };
-        // Nobody waits for a detached run; it goes on.
-        if !codec::decode::<RunRecord>(&key, &read.value)?.detached {
+        if is_awaited(committer, parent, &run_id).await? {
             awaited.push(run_id);
         }
     }
     Ok(awaited)
+}
+
+/// Nobody waits for a detached run; it goes on.
+async fn is_awaited(
+    committer: &Committer,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<bool, Error> {
+    let key = Key::record(RunKey::new(parent, run_id));
+    let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(false) };
+    Ok(!codec::decode::<RunRecord>(&key, &read.value)?.detached)
 }

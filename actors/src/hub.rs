@@ -49,26 +49,37 @@ impl Drop for Leave {
     }
 }
 
+#[derive(Default)]
+struct Channels {
+    by_run: HashMap<RunKey, Channel>,
+    /// Whoever comes now is let go at once: nothing is published any more.
+    closed: bool,
+}
+
 /// The subscribers of all runs, by run.
 pub(crate) struct Hub {
-    channels: Mutex<HashMap<RunKey, Channel>>,
+    channels: Mutex<Channels>,
     unread_max: usize,
 }
 
 impl Hub {
     pub(crate) fn new(unread_max: usize) -> Self {
-        Self { channels: Mutex::new(HashMap::new()), unread_max: unread_max.max(1) }
+        Self { channels: Mutex::default(), unread_max: unread_max.max(1) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Channel>> {
+    fn lock(&self) -> MutexGuard<'_, Channels> {
         // Nothing panics while the lock is held; the map is whole even if something did.
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to the frames published from now on.
+    /// Subscribes to the frames published from now on. The receiver fails when the system stops,
+    /// and if it has.
     pub(crate) fn subscribe(&self, run: RunKey) -> broadcast::Receiver<Published> {
         let mut channels = self.lock();
-        let channel = channels.entry(run).or_default();
+        if channels.closed {
+            return broadcast::channel(1).1;
+        }
+        let channel = channels.by_run.entry(run).or_default();
         match &channel.frames {
             Some(frames) => frames.subscribe(),
             None => {
@@ -79,11 +90,14 @@ impl Hub {
         }
     }
 
-    /// Waits for the run's end. The receiver fails when the system stops.
+    /// Waits for the run's end. The receiver fails when the system stops, and if it has.
     pub(crate) fn outcome(&self, run: RunKey) -> oneshot::Receiver<Result<RawOutcome, Error>> {
         let (sender, receiver) = oneshot::channel();
         let mut channels = self.lock();
-        let waiters = &mut channels.entry(run).or_default().waiters;
+        if channels.closed {
+            return receiver;
+        }
+        let waiters = &mut channels.by_run.entry(run).or_default().waiters;
         // Waiters that gave up would otherwise gather on a run that never ends.
         if waiters.len() >= 8 && waiters.len().is_power_of_two() {
             waiters.retain(|waiter| !waiter.is_closed());
@@ -95,27 +109,29 @@ impl Hub {
     /// Whether anybody reads the run's frames; if not, nobody has to make them.
     pub(crate) fn is_tailed(&self, run: RunKey) -> bool {
         let mut channels = self.lock();
-        let Some(channel) = channels.get_mut(&run) else { return false };
+        let Some(channel) = channels.by_run.get_mut(&run) else { return false };
         if channel.frames.as_ref().is_some_and(|frames| frames.receiver_count() == 0) {
             channel.frames = None;
         }
         let tailed = channel.frames.is_some();
         if !tailed && channel.waiters.is_empty() {
-            channels.remove(&run);
+            channels.by_run.remove(&run);
         }
         tailed
     }
 
     /// Forgets the run's subscribers that have gone away.
     fn left(&self, run: RunKey) {
-        if let Some(channel) = self.lock().get_mut(&run) {
+        if let Some(channel) = self.lock().by_run.get_mut(&run) {
             channel.waiters.retain(|waiter| !waiter.is_closed());
         }
         self.is_tailed(run);
     }
 
     pub(crate) fn publish(&self, run: RunKey, published: Published) {
-        if let Some(frames) = self.lock().get(&run).and_then(|channel| channel.frames.as_ref()) {
+        let channels = self.lock();
+        let channel = channels.by_run.get(&run);
+        if let Some(frames) = channel.and_then(|channel| channel.frames.as_ref()) {
             // An error means that the last reader has just left.
             let _ = frames.send(published);
         }
@@ -132,7 +148,7 @@ impl Hub {
     }
 
     fn tell(&self, run: RunKey, end: &Result<RawOutcome, Error>) {
-        let waiters = match self.lock().get_mut(&run) {
+        let waiters = match self.lock().by_run.get_mut(&run) {
             Some(channel) => std::mem::take(&mut channel.waiters),
             None => return,
         };
@@ -142,8 +158,10 @@ impl Hub {
         self.is_tailed(run);
     }
 
-    /// Lets everybody go: the system stops, or its store has failed.
+    /// Lets everybody go, and whoever comes later: the system stops, or its store has failed.
     pub(crate) fn close(&self) {
-        self.lock().clear();
+        let mut channels = self.lock();
+        channels.closed = true;
+        channels.by_run.clear();
     }
 }

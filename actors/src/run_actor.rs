@@ -38,6 +38,9 @@ pub(crate) struct RunActor;
 /// How long a task that was dropped may take to be gone before it counts as blocked.
 const DROP_WAIT: Duration = Duration::from_millis(100);
 
+/// How long a cancel waits before it tries again to reach all descendants.
+const CASCADE_RETRY: Duration = Duration::from_secs(1);
+
 /// What a run's actor starts with: everything was read, and its epoch is durable.
 pub(crate) struct RunArgs {
     pub(crate) shared: Arc<Shared>,
@@ -291,14 +294,21 @@ impl RunActorState {
         self.cascade(myself);
     }
 
-    /// Cancels the live runs that this run has dispatched and awaits; the end waits for it.
+    /// Cancels the live runs that this run has dispatched and awaits; the end waits for it. What
+    /// fails is tried again: the request is durable, so that the next owner of the run goes on with
+    /// it if this life ends before.
     fn cascade(&mut self, myself: &ActorRef<RunMsg>) {
         self.cascades += 1;
         let (shared, actor) = (Arc::clone(&self.shared), myself.clone());
         let reason = self.record.cancel.clone().unwrap_or_default();
         self.shared.node.spawn(async move {
-            if let Err(error) = crate::cascade::cancel_children(&shared, &reason).await {
+            while let Err(error) = crate::cascade::cancel_children(&shared, &reason).await {
                 tracing::warn!(agent = %shared.path, %error, "a cancel did not reach all descendants");
+                if shared.node.failure().is_some() {
+                    // The store refuses the end as well, and the run is left to the next start.
+                    break;
+                }
+                tokio::time::sleep(CASCADE_RETRY).await;
             }
             let _ = actor.cast(RunMsg::Cascaded);
         });

@@ -351,6 +351,11 @@ impl Shared {
         self.lock().frozen = true;
     }
 
+    /// Whether nothing that the code asks for happens any more.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.lock().frozen
+    }
+
     /// As [`Shared::stop`], and forgets what the code has asked for and is not on its way yet.
     pub(crate) fn discard(&self) {
         let mut inner = self.lock();

@@ -121,6 +121,9 @@ impl System {
     /// long as the limits say (10 s), and closes the store. Runs that have not ended by then go on
     /// with the next system, as after a crash. Returns how many those are.
     ///
+    /// Code that blocks a worker thread cannot be dropped: it is waited for beyond that limit, since
+    /// the store is closed when nothing of the system is left. Use `step_blocking` for such code.
+    ///
     /// # Cancel safety
     /// Dropped, the system may go on draining; calling it again is fine.
     pub async fn shutdown(self) -> usize {

@@ -15,7 +15,7 @@
 //! The next completion follows at the next standstill whether the one before was taken or not:
 //! code may hold a future without polling it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Something a run's code waits for, and that is recorded when it completes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,8 +151,6 @@ enum Standing {
     Open,
     /// Being executed.
     Executing,
-    /// Taken, or its future was dropped.
-    Spent,
 }
 
 #[derive(Debug)]
@@ -175,7 +173,11 @@ pub struct Journal<R> {
     caught_up: bool,
     /// The code stands still, and nothing was released to it since.
     standing: bool,
+    /// What the code has asked for, and still waits for.
     calls: BTreeMap<Call, Standing>,
+    /// What was taken, or whose future was dropped. Apart from the others: it grows with the run,
+    /// and nothing that happens at every standstill may look at all of it.
+    spent: BTreeSet<Call>,
     sleeps: BTreeMap<u64, u64>,
     tries: BTreeMap<String, u32>,
     /// Entries of the steps that left events without a result, by step.
@@ -196,6 +198,7 @@ impl<R> Journal<R> {
             caught_up: false,
             standing: false,
             calls: BTreeMap::new(),
+            spent: BTreeSet::new(),
             sleeps: BTreeMap::new(),
             tries: BTreeMap::new(),
             torn: BTreeMap::new(),
@@ -242,7 +245,7 @@ impl<R> Journal<R> {
     /// [`CallError::Reused`] when this entry has made the same call before, even if its future
     /// was dropped.
     pub fn open(&mut self, call: &Call) -> Result<(), CallError> {
-        if self.calls.contains_key(call) {
+        if self.is_asked(call) {
             return Err(CallError::Reused(call.clone()));
         }
         self.calls.insert(call.clone(), Standing::Open);
@@ -254,7 +257,7 @@ impl<R> Journal<R> {
         let place = self.completions.iter().take(self.released).position(|c| c.call == *call);
         if let Some(completion) = place.and_then(|place| self.completions.remove(place)) {
             self.released -= 1;
-            self.calls.insert(call.clone(), Standing::Spent);
+            self.close(call);
             return Told::Ready(completion.result);
         }
         match self.calls.get_mut(call) {
@@ -270,7 +273,8 @@ impl<R> Journal<R> {
 
     /// Records that the future of a call was dropped: whatever it completes with is for nobody.
     pub fn close(&mut self, call: &Call) {
-        self.calls.insert(call.clone(), Standing::Spent);
+        self.calls.remove(call);
+        self.spent.insert(call.clone());
     }
 
     /// Adds the completion of an executed call, once it is durable. It is released at once if the
@@ -364,11 +368,7 @@ impl<R> Journal<R> {
 
     /// Whether a step's body executes, or a completion waits to be taken.
     pub fn is_busy(&self) -> bool {
-        !self.completions.is_empty()
-            || self
-                .calls
-                .iter()
-                .any(|(call, s)| matches!(call, Call::Step(_)) && *s != Standing::Spent)
+        !self.completions.is_empty() || self.calls.keys().any(|call| matches!(call, Call::Step(_)))
     }
 
     /// When the nth sleep is due, if the log says so.
@@ -419,22 +419,30 @@ impl<R> Journal<R> {
         self.completions
             .iter()
             .filter_map(|c| Some((c.recorded?, &c.call)))
-            .find(|(_, call)| !self.calls.contains_key(call))
+            .find(|(_, call)| !self.is_asked(call))
     }
 
-    /// Drops what nobody wants, and releases the next completion that was asked for.
+    /// Whether this entry of the code has ever made the call.
+    fn is_asked(&self, call: &Call) -> bool {
+        self.calls.contains_key(call) || self.spent.contains(call)
+    }
+
+    /// Drops what nobody wants, and releases the next completion that was asked for. Looks no
+    /// further than that: it is called at every standstill, with the whole past still ahead.
     fn release(&mut self) -> Wake {
         self.standing = true;
-        let (calls, released) = (&self.calls, self.released);
         let mut place = 0;
-        self.completions.retain(|completion| {
-            let spent = calls.get(&completion.call) == Some(&Standing::Spent);
-            if spent && place < released {
-                self.released -= 1;
+        while let Some(completion) = self.completions.get(place) {
+            let is_released = place < self.released;
+            if self.spent.contains(&completion.call) {
+                self.completions.remove(place);
+                self.released -= usize::from(is_released);
+            } else if is_released {
+                place += 1;
+            } else {
+                break;
             }
-            place += 1;
-            !spent
-        });
+        }
         match self.completions.get(self.released) {
             Some(next) if self.calls.contains_key(&next.call) => {
                 self.released += 1;

@@ -139,7 +139,8 @@ impl Bench {
         self.0.gates.subscribe().wait_for(|gates| gates.contains(gate)).await.unwrap();
     }
 
-    fn block(&self, gate: &str) {
+    /// Blocks the thread until the gate is open.
+    pub(crate) fn block(&self, gate: &str) {
         let open = self.0.blocked.lock().unwrap();
         drop(self.0.unblocked.wait_while(open, |open| !open.contains(gate)).unwrap());
     }

@@ -80,6 +80,46 @@ async fn a_blocking_step_that_returns_in_time_is_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_that_blocked_beyond_its_end_dispatches_nothing() {
+    bounded_real(async {
+        let bench = Bench::default();
+        let _open = OpenOnDrop(bench.clone());
+        let blocks = bench.clone();
+        let child = code(move |cx, input| {
+            let bench = blocks.clone();
+            Box::pin(async move {
+                if !input.is_null() {
+                    return Ok(input);
+                }
+                let me = cx.agent::<Code>();
+                me.run::<Code>(json!(0)).id("early").await?.completed()?;
+                bench.note("blocking");
+                bench.block("g");
+                me.start::<Code>(json!(1)).id("late").await?;
+                Ok(json!(null))
+            })
+        });
+        let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
+        let builder = System::in_memory().limits(limits).agent(Assistant).child(child);
+        let system = builder.start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let run = assistant.start::<Code>(json!(null)).id("x").await.unwrap();
+        bench.seen("blocking", 1).await;
+        run.cancel("enough").await.unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        bench.open("g");
+        while system.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let x = system.agent_at(&"Assistant:a/Code:x".parse().unwrap()).unwrap();
+        assert!(x.inspect("early").await.unwrap().is_some());
+        let late = x.inspect("late").await.unwrap();
+        assert!(late.is_none(), "a run that has ended has dispatched {late:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_of_a_run_that_blocks_and_cannot_record_anything_is_told_so() {
     bounded_real(async {
         let (open, gate) = std::sync::mpsc::channel::<()>();

@@ -151,3 +151,28 @@ async fn a_parked_run_has_said_how_far_it_was() {
     assert_eq!(last.iter().filter(|last| **last).count(), 2, "{bodies:?}");
     assert_eq!(last.last(), Some(&true), "{bodies:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_run_cancels_nothing_on_its_way_out() {
+    let child = |key: &'static str| {
+        code(move |cx, input| {
+            Box::pin(async move {
+                if !input.is_null() {
+                    std::future::pending::<()>().await;
+                }
+                let kid = cx.agent::<Code>().run::<Code>(json!(1)).id("kid").cancel_on_drop();
+                let (end, step) = tokio::join!(kid, cx.step(key, async || Ok(())));
+                step?;
+                Ok(end?.completed()?)
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, child("good")).await;
+    let system = data.start(child("bad")).await;
+    assert_eq!(end(&system).await.status(), Status::Interrupted);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let r = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+    let kid = r.inspect("kid").await.unwrap().unwrap().run;
+    assert_eq!((kid.status, kid.cancelling), (Status::Running, false));
+}

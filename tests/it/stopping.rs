@@ -7,6 +7,7 @@ use ghostlight::{Error, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, bounded_real, hold, say};
 use crate::support::Assistant;
+use crate::support::code::Data;
 
 async fn started(store: &MemoryStore, bench: &Bench) -> (System, AgentHandle<Assistant>) {
     let worker = Worker { bench: bench.clone(), ..Worker::default() };
@@ -66,6 +67,38 @@ async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
         assert_eq!(said, "kid,end");
         let end = assistant.run::<Worker>(Do::Sleep(3600)).id("asleep").await.unwrap();
         assert_eq!(end.completed().unwrap(), "");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_cut_a_cancel_off_from_the_descendants() {
+    bounded(async {
+        let (data, bench) = (Data::new(), Bench::default());
+        let worker = Worker { bench: bench.clone(), ..Worker::default() };
+        let disk = data.disk(None).latency(Duration::from_millis(100));
+        let builder = data.on(&disk).agent(Assistant).child(worker.clone());
+        let system = builder.start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let work = Do::Dispatch(vec![Do::Forever.kid("kid")], Box::new(say("end")));
+        let run = assistant.start::<Worker>(work).id("x").await.unwrap();
+        bench.seen("enter kid", 1).await;
+        // The request is on its way to the disk when the shutdown begins.
+        let shutdown = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            system.shutdown().await
+        };
+        let (cancelled, left) = join(run.cancel("enough"), shutdown).await;
+        cancelled.unwrap();
+        assert_eq!(left, 0);
+        let builder = data.builder().agent(Assistant).child(worker);
+        let system = builder.start().await.unwrap();
+        for (agent, id) in [("Assistant:a", "x"), ("Assistant:a/Worker:x", "kid")] {
+            let agent = system.agent_at(&agent.parse().unwrap()).unwrap();
+            let info = agent.inspect(id).await.unwrap().unwrap().run;
+            assert_eq!(info.status, Status::Aborted, "{id}");
+        }
+        assert_eq!(bench.count("enter kid"), 1);
     })
     .await;
 }

@@ -13,6 +13,7 @@ use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::messages::{AgentMsg, RunRequest};
 use crate::registry::BoxFuture;
+use crate::shared::Shared;
 use crate::{Agent, Child, Error};
 
 /// A dispatch that waits for its outcome; see [`AgentHandle::run`].
@@ -40,7 +41,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         Self { agent, input: Some(input), options, cancel_on_drop, inside, future: None }
     }
 
-    /// Cancels the run when this future is dropped before the run has ended.
+    /// Cancels the run when this future is dropped before the run has ended. Inside a run, that is
+    /// when its code drops the future or ends: a run that leaves memory, and is entered again
+    /// later, cancels nothing.
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;
         self
@@ -50,6 +53,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         let Some(input) = self.input.take() else {
             return Box::pin(std::future::pending());
         };
+        if is_over(self.agent.inside.as_ref()) {
+            return Box::pin(std::future::pending());
+        }
         let agent = self.agent.agent.clone();
         let (id, place) = self.inside.take().unzip();
         let options = std::mem::take(&mut self.options);
@@ -59,7 +65,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         };
         drop(input);
         let run_id = start.run_id.to_string();
-        let mut guard = self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id));
+        let dispatcher = self.agent.inside.clone();
+        let mut guard =
+            self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
         Box::pin(async move {
             let dispatched = async {
                 let started = agent.dispatch(&start).await?;
@@ -79,6 +87,12 @@ impl<A: Agent, C: Child> RunCall<A, C> {
             read_output::<C>(&run_id, outcome?)
         })
     }
+}
+
+/// Whether the code that dispatches belongs to a run that has ended or left memory: it blocked its
+/// thread meanwhile, could not be dropped, and must have no effect any more.
+fn is_over(dispatcher: Option<&Arc<Shared>>) -> bool {
+    dispatcher.is_some_and(|run| run.is_frozen())
 }
 
 /// Inside a run, a stop of the whole system is no result that the code should see: it is about to
@@ -120,12 +134,14 @@ impl<A: Agent, C: Child> Future for RunCall<A, C> {
 struct CancelOnDrop {
     agent: AgentRef,
     run_id: RunId,
+    /// The run whose code waits, if it is one.
+    dispatcher: Option<Arc<Shared>>,
     armed: bool,
 }
 
 impl CancelOnDrop {
-    fn new(agent: &AgentRef, run_id: &RunId) -> Self {
-        Self { agent: agent.clone(), run_id: run_id.clone(), armed: true }
+    fn new(agent: &AgentRef, run_id: &RunId, dispatcher: Option<Arc<Shared>>) -> Self {
+        Self { agent: agent.clone(), run_id: run_id.clone(), dispatcher, armed: true }
     }
 
     fn disarm(&mut self) {
@@ -135,7 +151,7 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.armed {
+        if self.armed && !self.dispatcher.as_ref().is_some_and(|run| run.is_frozen()) {
             let (node, path, run_id) =
                 (Arc::clone(&self.agent.node), self.agent.path.clone(), self.run_id.clone());
             self.agent.node.spawn(async move {
@@ -143,7 +159,7 @@ impl Drop for CancelOnDrop {
                 let cancel = |reply| {
                     AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
                 };
-                if let Err(error) = node.ask(&path, cancel).await {
+                if let Err(error) = node.ask_inside(&path, cancel).await {
                     tracing::warn!(%run_id, agent = %path, %error, "run was not cancelled");
                 }
             });
@@ -184,6 +200,9 @@ impl<A: Agent, C: Child> Start<A, C> {
             return Box::pin(std::future::pending());
         };
         let AgentHandle { agent, inside, .. } = self.agent.clone();
+        if is_over(inside.as_ref()) {
+            return Box::pin(std::future::pending());
+        }
         let options = std::mem::take(&mut self.options);
         let start = match prepare::<C>(&agent, self.id.take(), &input, options) {
             Ok(start) => start,

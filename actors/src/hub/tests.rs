@@ -40,7 +40,7 @@ async fn started() -> (TestSystem, AgentHandle<Parent>) {
 }
 
 fn channels(system: &System) -> usize {
-    system.node().hub.lock().len()
+    system.node().hub.lock().by_run.len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,4 +77,18 @@ async fn who_stops_listening_to_a_live_run_is_forgotten_by_the_hub() {
     assert_eq!(channels(system.system()), 1);
     drop(second);
     assert_eq!(channels(system.system()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_the_close_does_not_wait() {
+    let hub = super::Hub::new(4);
+    let parent = ghostlight_protocol::AgentPath::root("Parent", "p").unwrap();
+    let run = ghostlight_protocol::RunKey::new(&parent, &"r".parse().unwrap());
+    let (mut frames, end) = (hub.subscribe(run), hub.outcome(run));
+    hub.close();
+    assert!(frames.recv().await.is_err() && end.await.is_err());
+    let (mut frames, end) = (hub.subscribe(run), hub.outcome(run));
+    let late = async { frames.recv().await.is_err() && end.await.is_err() };
+    assert!(timeout(Duration::from_secs(60), late).await.expect("an answer"));
+    assert!(!hub.is_tailed(run));
 }

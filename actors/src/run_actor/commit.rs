@@ -190,6 +190,8 @@ impl RunActorState {
             "the run's actor stops: its commit was refused"
         );
         self.ending = Ending::Lost;
+        // What the code still does while it is dropped is for nobody.
+        self.shared.stop();
         self.lost_to = Some(error.clone().into());
         self.cancel_replies.clear();
         self.abort_code();

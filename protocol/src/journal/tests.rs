@@ -98,7 +98,7 @@ fn a_completion_for_a_dropped_future_is_dropped() {
     assert_eq!(stand(&mut journal), Wake::Nobody);
     assert_eq!(journal.complete(step("a"), 1), Wake::Nobody);
     assert_eq!(ask(&mut journal, "b"), Told::Execute);
-    assert!(!journal.calls.is_empty() && journal.completions.is_empty());
+    assert!(!journal.spent.is_empty() && journal.completions.is_empty());
 }
 
 #[test]
@@ -280,4 +280,37 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
         }
     }
     journal.finish().unwrap();
+}
+
+#[test]
+fn a_long_past_is_gone_through_in_about_linear_time() {
+    const STEPS: u32 = 10_000;
+    let key = |n: u32| step(&format!("part {n}"));
+    let log = (0..STEPS).map(|n| Recorded::Completed(key(n), n));
+    let mut journal = Journal::new(log);
+    let begin = std::time::Instant::now();
+    for n in 0..STEPS {
+        journal.open(&key(n)).unwrap();
+        assert_eq!(journal.poll(&key(n)), Told::Pending);
+        assert_eq!(stand(&mut journal), Wake::One(key(n)));
+        assert_eq!(journal.poll(&key(n)), Told::Ready(n));
+    }
+    assert_eq!(stand(&mut journal), Wake::All);
+    // It takes well below a second; with a look at the whole past at every step, minutes.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn completions_for_dropped_futures_hold_nobody_back() {
+    let mut journal = journal(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)]);
+    open(&mut journal, &["a", "b", "c", "d"]);
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
+    // Released and not taken, next, and further on.
+    for key in ["a", "b", "c"] {
+        journal.close(&step(key));
+    }
+    assert_eq!(stand(&mut journal), Wake::One(step("d")));
+    assert_eq!(ask(&mut journal, "d"), Told::Ready(4));
+    assert_eq!(stand(&mut journal), Wake::All);
+    assert!(journal.is_caught_up() && journal.completions.is_empty());
 }
