@@ -163,7 +163,8 @@ impl Node {
     }
 
     async fn start_agent(self: &Arc<Self>, path: &AgentPath) -> Result<(), Error> {
-        // Of all lives of the agent: a new one begins when the old one's operations are done.
+        // Of all the lives that the supervisor gives this entry: the next one begins when the
+        // operations of the one before are done. Entered anew, the agent has others.
         let operations = TaskTracker::new();
         operations.close();
         let kind = Arc::clone(self.kinds.get(path.agent_type())?);

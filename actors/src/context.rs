@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::{Act, Acted};
 use ghostlight_protocol::{AgentPath, Retry, limits};
 use ghostlight_storage::payload::Payload;
@@ -37,8 +38,8 @@ impl RunContext {
     /// executing during a crash is executed again: pass [`RunContext::key`] to outside systems.
     ///
     /// # Errors
-    /// The body's error, which is recorded like a result once the code has seen it; a key that was
-    /// used before; a result over 1 MiB.
+    /// The body's error, which is recorded like a result once the code has seen it, its text cut to
+    /// 4 KiB; a key that was used before, or is over 256 bytes; a result over 1 MiB.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body where it stands; the key is spent all the same.
@@ -111,7 +112,7 @@ impl RunContext {
     /// [`RunContext::source_offset`], and nothing is lost or doubled.
     ///
     /// # Errors
-    /// As [`RunContext::emit`].
+    /// As [`RunContext::emit`], and for a `source` over 256 bytes.
     ///
     /// # Cancel safety
     /// As [`RunContext::emit`].
@@ -121,6 +122,8 @@ impl RunContext {
         end: u64,
         chunk: impl Serialize,
     ) -> Result<(), RunError> {
+        limits::check("the source's name", source.len(), limits::NAME_BYTES_MAX)
+            .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
         let body = self.json("chunk", &chunk, self.shared.node.limits.chunk_bytes_max)?;
         self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
     }
@@ -175,14 +178,23 @@ impl RunContext {
     }
 
     /// Reports progress. Never waits and never fails: of reports in quick succession only the newest
-    /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once.
+    /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once. One over the
+    /// limit of a chunk, 256 KiB, is dropped, and the one before it stands.
     pub fn progress(&self, progress: Progress) {
-        let mut inner = self.shared.lock();
         // What is only repeated after a crash was reported before it.
-        if inner.journal.is_caught_up() {
-            inner.progress = Some(progress);
-            self.shared.wake_actor(&mut inner);
+        if !self.shared.lock().journal.is_caught_up() {
+            return;
         }
+        let bytes = progress_body(&progress.data).len();
+        let limit = self.shared.node.limits.chunk_bytes_max;
+        if let Err(error) = limits::check("the progress report", bytes, limit) {
+            let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
+            tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
+            return;
+        }
+        let mut inner = self.shared.lock();
+        inner.progress = Some(progress);
+        self.shared.wake_actor(&mut inner);
     }
 
     /// Waits until everything that was emitted so far is durable.

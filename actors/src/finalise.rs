@@ -51,8 +51,8 @@ pub(crate) fn add_end(
             let entry = LogEntry::Finished { summary: end.summary.clone() };
             (End::Completed, entry, Outcome::Completed(output))
         }
-        Decided::Failed(mut failure) => {
-            failure.message = text::cut(&failure.message, limits::TEXT_BYTES_MAX);
+        Decided::Failed(failure) => {
+            let failure = text::cut_failure(failure);
             end.error = Some(failure.message.clone());
             end.kind.clone_from(&failure.kind);
             end.permanent = failure.permanent;

@@ -2,6 +2,7 @@
 
 mod call;
 mod recorded;
+mod recorded_error;
 mod run;
 
 use std::marker::PhantomData;

@@ -1,6 +1,7 @@
 //! Appends to a run's log: numbers, positions, and the fence against a second writer.
 
 use ghostlight_protocol::RunKey;
+use ghostlight_protocol::limits::NAME_BYTES_MAX;
 use ghostlight_storage as storage;
 use storage::payload::{INLINE_BYTES_MAX, Payload};
 use storage::records::{Head, LogEntry, LogRecord};
@@ -10,8 +11,8 @@ use storage::{Batch, Changes, Expect, Key};
 /// batch's limit; a single larger entry goes in parts.
 pub(crate) const COMMIT_BYTES_MAX: usize = 96 << 10;
 
-/// About how many bytes an entry takes whose payload is elsewhere.
-const REFERENCE_BYTES: usize = 512;
+/// At least as many bytes as an entry takes whose payload is elsewhere: it has up to two names.
+const REFERENCE_BYTES: usize = 2 * NAME_BYTES_MAX + 64;
 
 /// The one writer of a run's log. Every append expects the head at the revision that the append
 /// before it gave it, so that a second writer gets a conflict and never a number.

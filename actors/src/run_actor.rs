@@ -66,6 +66,10 @@ pub(crate) struct RunActorState {
     signals: Signals,
     code: Option<AbortHandle>,
     in_flight: Option<InFlight>,
+    /// Why nothing can be recorded any more, once the run is lost.
+    lost_to: Option<Error>,
+    /// A commit was over a limit of the store.
+    refused: bool,
     ending: Ending,
     /// Why the actor stops, once it does.
     left: &'static str,
@@ -114,6 +118,8 @@ impl Actor for RunActor {
             signals,
             code: None,
             in_flight: None,
+            lost_to: None,
+            refused: false,
             ending: Ending::Working,
             left: ending::ENDED,
             cancel_replies: Vec::new(),
@@ -239,7 +245,15 @@ impl RunActorState {
             // Dropped unanswered: the parent decides again once this actor is gone.
             return;
         }
+        // Once all is over, the actor is here for its code alone, which blocks its thread.
+        if matches!(self.ending, Ending::Lost) {
+            let _ = reply.send(Err(self.lost_to.clone().unwrap_or(Error::Stopped)));
+            return;
+        }
         self.cancel_replies.push(reply);
+        if matches!(self.ending, Ending::Ended) {
+            return self.answer_cancels();
+        }
         if self.ending.is_decided() && !self.record.state.cancelling {
             // The end is on its way to the disk: it came first, and is the answer once it is there.
             return;

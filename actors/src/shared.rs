@@ -20,6 +20,7 @@ use crate::info::Progress;
 use crate::messages::RunMsg;
 use crate::node::Node;
 use crate::past::Past;
+use crate::text::cut_failure;
 
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
@@ -173,6 +174,10 @@ impl Shared {
     /// Waits until everything up to an entry's number is durable.
     pub(crate) fn poll_durable(&self, number: u64, cx: &Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
+        if inner.frozen {
+            // What was queued may have been discarded.
+            return Poll::Pending;
+        }
         if inner.durable >= number {
             return Poll::Ready(());
         }
@@ -270,12 +275,10 @@ impl Shared {
             inner.sleeps.remove(ordinal);
         }
         let entry = match (call, result) {
-            (Call::Step(step), Err(failure)) => LogEntry::StepFailed {
-                step: step.clone(),
-                message: failure.message,
-                kind: failure.kind,
-                permanent: failure.permanent,
-            },
+            (Call::Step(step), Err(failure)) => {
+                let Failure { message, kind, permanent } = cut_failure(failure);
+                LogEntry::StepFailed { step: step.clone(), message, kind, permanent }
+            }
             (call, result) => {
                 // Acts are entries themselves.
                 let Some(call) = StoredCall::new(call.clone()) else { return };
@@ -346,6 +349,14 @@ impl Shared {
     /// Lets nothing that the code asks for happen any more.
     pub(crate) fn stop(&self) {
         self.lock().frozen = true;
+    }
+
+    /// As [`Shared::stop`], and forgets what the code has asked for and is not on its way yet.
+    pub(crate) fn discard(&self) {
+        let mut inner = self.lock();
+        inner.frozen = true;
+        inner.queue.clear();
+        inner.progress = None;
     }
 
     /// When the first sleep of a dormant run is due.

@@ -15,7 +15,7 @@ use crate::RunError;
 use crate::code::{caught, resume};
 use crate::shared::Shared;
 
-/// The key of a step: a text, or a text and a number or another text.
+/// The key of a step: a text, or a text and a number or another text; at most 256 bytes in all.
 ///
 /// A key is part of the run's durable history. A `String` is refused on purpose, since most of them
 /// are made from something that changes between two attempts; [`Key::dynamic`] is the way out.
@@ -159,6 +159,11 @@ impl<'a, T: Recorded> Step<'a, T> {
         Self::new(shared, key, None, Box::new(make))
     }
 
+    fn open(&self) -> Result<(), RunError> {
+        limits::check("the step's key", self.key.len(), limits::NAME_BYTES_MAX)?;
+        Ok(self.shared.open(&self.call)?)
+    }
+
     fn execute(&mut self) -> Result<(), RunError> {
         {
             let mut inner = self.shared.lock();
@@ -234,11 +239,9 @@ impl<T: Recorded> Future for Step<'_, T> {
             match &mut this.stage {
                 Stage::New => {
                     this.stage = Stage::Asked;
-                    if let Err(error) = this.shared.open(&this.call) {
+                    if let Err(error) = this.open() {
                         this.stage = Stage::Done;
-                        return Poll::Ready(Err(RunError::from(error)
-                            .kind("step-key")
-                            .permanent()));
+                        return Poll::Ready(Err(error.kind("step-key").permanent()));
                     }
                 }
                 Stage::Asked => match this.shared.poll_call(&this.call, cx) {

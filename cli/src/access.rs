@@ -15,6 +15,8 @@ use crate::look::{Early, Printer};
 /// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
 /// starts or stops.
 const FOLDER_WAIT: Duration = Duration::from_secs(5);
+/// How long an owner may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A data folder, for one bounded operation at a time: between two the folder is free.
@@ -47,9 +49,19 @@ impl Folder {
 
     /// Finds a way in.
     pub(crate) async fn access(&self) -> Result<Access, Fatal> {
+        self.access_within(FOLDER_WAIT).await
+    }
+
+    /// Finds a way in, however busy the folder is for so long.
+    pub(crate) async fn access_within(&self, wait: Duration) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
-            match Client::connect(&self.path).await {
+            let connected = tokio::time::timeout(ANSWER_WAIT, Client::connect(&self.path)).await;
+            let Ok(connected) = connected else {
+                let text = format!("the owner of {} does not answer", self.path.display());
+                return Err(Fatal::new(text));
+            };
+            match connected {
                 Ok(client) => return Ok(Access::Owner(client)),
                 Err(error) if error.is_without_owner() => {}
                 Err(error) => return Err(error.into()),
@@ -57,7 +69,7 @@ impl Folder {
             let folder = self.path.clone();
             match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
                 Ok(lock) => return Ok(Access::Direct(Offline::open(lock).await?)),
-                Err(storage::Error::Locked { .. }) if began.elapsed() < FOLDER_WAIT => {
+                Err(storage::Error::Locked { .. }) if began.elapsed() < wait => {
                     tokio::time::sleep(RETRY).await;
                 }
                 Err(error) => return Err(error.into()),

@@ -17,11 +17,17 @@ use crate::launch::{
     ShimClaim, ShimHandle, SpawnError, Spec, Status as LaunchStatus,
 };
 use crate::lines::Stream;
+use crate::sweep::launches_of;
 
 /// How long a cancelled command has between TERM and KILL.
 pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 /// How long a cancelled run may take to stop its command and read what it has written.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
+/// How long a run waits, doubled each time, when its command could not be run.
+const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
+/// How often a command that nobody can watch is tried to be killed, and how far apart.
+const KILL_TRIES: u32 = 5;
+const KILL_WAIT: Duration = Duration::from_secs(1);
 /// The file that tells the next owner that we killed a command: it did not fail.
 const STOPPED: &str = "stopped-by-owner";
 
@@ -121,6 +127,8 @@ enum LaunchEnd {
     Vanished,
     /// It was never executed, or we killed it ourselves: no attempt is counted.
     Void,
+    /// It could not be started or watched, for want of something that may come back.
+    NotStarted(String),
 }
 
 /// Launches that are being watched, for a stop that kills them.
@@ -169,8 +177,8 @@ pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
 
 /// Executes one command under a shim that outlives the program.
 pub(crate) struct Command {
-    /// Where launch folders are made, one a launch.
-    pub(crate) folder: PathBuf,
+    /// The data folder, under which each launch has a folder of its own.
+    pub(crate) data: PathBuf,
     /// Whether output and status survive a power cut.
     pub(crate) sync: bool,
     /// How often a command is started when it vanishes.
@@ -194,6 +202,7 @@ impl Child for Command {
             return Err(RunError::new(refused).kind("input").permanent());
         }
         let mut attempt = 1;
+        let mut not_started = 0;
         for number in 0u64.. {
             let planned = cx.step(("launch", number), async || self.plan(cx, number)).await?;
             let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
@@ -201,15 +210,27 @@ impl Child for Command {
             let end = cx.step(("command", number), body).await;
             // Once its output is durable, nothing reads the folder any more.
             cx.flush().await;
-            let folder = dir.clone();
-            tokio::task::spawn_blocking(move || {
-                if let Err(error) = folder.remove() {
-                    tracing::warn!(%error, "a launch folder was not removed");
-                }
-            });
-            match end? {
+            if end.is_ok() || stopped(&dir).await {
+                remove(dir);
+            }
+            let end = match end {
+                // Our own trouble is no failure of the command.
+                Err(error) if !is_final(&error) => LaunchEnd::NotStarted(error.to_string()),
+                end => end?,
+            };
+            match end {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
+                LaunchEnd::NotStarted(why) => {
+                    not_started += 1;
+                    if not_started >= self.attempts_max {
+                        let text =
+                            format!("the command could not be run, {not_started} times: {why}");
+                        return Err(RunError::new(text).kind("not-run"));
+                    }
+                    // The machine is short of something: give it time.
+                    cx.sleep(NOT_STARTED_WAIT.saturating_mul(1 << not_started.min(6))).await;
+                }
                 LaunchEnd::Vanished if attempt >= self.attempts_max => {
                     let text =
                         format!("the command vanished without an exit status, {attempt} times");
@@ -221,9 +242,10 @@ impl Child for Command {
         unreachable!("launches are not counted to the end of u64")
     }
 
-    /// A command that outlives ten owners has not failed: launches have a bound of their own.
+    /// A command that outlives ten owners has not failed, and taking it over is no new attempt:
+    /// launches have a bound and a count of their own.
     fn recovery(&self) -> RecoveryPolicy {
-        RecoveryPolicy::unbounded()
+        RecoveryPolicy { count_attempts: false, ..RecoveryPolicy::unbounded() }
     }
 
     fn summary(&self, output: &CommandOutput) -> String {
@@ -233,7 +255,9 @@ impl Child for Command {
 
 impl Command {
     fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
-        let folder = self.folder.join(launch_folder(cx.run_id(), number));
+        // Run ids are made from inputs alone: another batch has the same ones.
+        let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
+        let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
         let dir = LaunchDir::plan(&folder)?;
         let folder = dir
             .path()
@@ -261,6 +285,7 @@ impl Command {
         let _watched = Watched::new(&self.launches, dir);
         match begun {
             Begun::Void => Ok(LaunchEnd::Void),
+            Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
                 self.follow(cx, dir, number, false).await?;
                 Ok(self.ended(dir, status))
@@ -397,7 +422,36 @@ pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
 }
 
+/// Whether trying again is useless, or was not asked for.
+fn is_final(error: &RunError) -> bool {
+    matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled"))
+}
+
+/// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
+/// middle must not leave its command behind. `false` if that cannot be known.
+async fn stopped(dir: &LaunchDir) -> bool {
+    for _ in 0..KILL_TRIES {
+        match launch::cancel(dir, Duration::ZERO).await {
+            Ok(launch::Cancelled::OutOfReach) => return false,
+            Ok(_) => return true,
+            Err(error) => tracing::warn!(%error, "a command that nobody watches is not killed yet"),
+        }
+        tokio::time::sleep(KILL_WAIT).await;
+    }
+    false
+}
+
+/// Removes a launch folder, in the background: the next sweep finds what is left of it.
+fn remove(dir: LaunchDir) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = dir.remove() {
+            tracing::warn!(%error, "a launch folder was not removed");
+        }
+    });
+}
+
 enum Begun {
+    NotStarted(String),
     Alive(ShimHandle),
     Ended(LaunchStatus),
     Vanished(Option<ShimClaim>),
@@ -417,6 +471,7 @@ fn begin(dir: &LaunchDir, spec: &Spec) -> Result<Begun, RunError> {
         }
         Err(error) => return Err(error.into()),
     };
+    let mut not_started = None;
     if fresh {
         match launch::spawn(dir, spec) {
             Ok(shim) => return Ok(Begun::Alive(shim)),
@@ -424,14 +479,15 @@ fn begin(dir: &LaunchDir, spec: &Spec) -> Result<Begun, RunError> {
                 return Err(RunError::from(error).kind("spawn-failed").permanent());
             }
             // Something else has the launch, or nobody: look.
-            Err(error) => tracing::warn!(%error, "a shim did not start"),
+            Err(SpawnError::Lost) => {}
+            Err(error) => not_started = Some(RunError::from(error).to_string()),
         }
     }
     Ok(match launch::recover(dir)? {
         Recovered::Alive(shim) => Begun::Alive(shim),
         Recovered::Ended(status) => Begun::Ended(status),
         Recovered::Vanished(claim) => Begun::Vanished(claim),
-        Recovered::NeverRan => Begun::Void,
+        Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),
     })
 }
 

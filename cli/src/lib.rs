@@ -20,5 +20,6 @@ pub mod lines;
 mod look;
 mod map;
 pub mod shim;
+mod shown;
 mod sweep;
 mod sys;

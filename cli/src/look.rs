@@ -17,6 +17,7 @@ use std::io::{BufWriter, Stdout, Write};
 use std::process::ExitCode;
 
 use crate::fatal::Fatal;
+use crate::shown::one_line;
 
 /// Standard output of a command that prints and ends. Nobody reading it any more is no error.
 struct Out {
@@ -63,33 +64,5 @@ fn end(result: Result<ExitCode, Early>) -> Result<ExitCode, Fatal> {
         Ok(code) => Ok(code),
         Err(Early::Closed) => Ok(ExitCode::from(141)),
         Err(Early::Fatal(fatal)) => Err(fatal),
-    }
-}
-
-/// A text with everything that would confuse a terminal or a table escaped.
-fn one_line(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(chars_max)
-        .flat_map(|c| match c.is_control() {
-            true => c.escape_default().collect::<Vec<_>>(),
-            false => vec![c],
-        })
-        .collect();
-    if text.chars().nth(chars_max).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::one_line;
-
-    #[test]
-    fn tables_stay_tables() {
-        assert_eq!(one_line("a\tb\n\u{1b}[31m", 80), "a\\tb\\n\\u{1b}[31m");
-        assert_eq!(one_line("abcdef", 3), "abc…");
-        assert_eq!(one_line("äöü", 3), "äöü");
     }
 }

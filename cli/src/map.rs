@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
 use tokio::sync::Semaphore;
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 
 use self::feed::{Feed, Item};
 use self::report::{Event, Mode, Reporter, Totals};
-use self::signals::{Signals, Stop};
+use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
 use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
@@ -29,6 +30,9 @@ use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
+
+/// How long a program that was told to stop goes on printing.
+const PRINT_WAIT: Duration = Duration::from_secs(1);
 
 /// The tasks that watch runs.
 type Watching = JoinSet<Result<(), Fatal>>;
@@ -44,6 +48,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         Some(jobs) => jobs as usize,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
+    check_open_files(jobs)?;
     let cwd = match &spooled {
         Some(spooled) => spooled.cwd()?,
         None => std::env::current_dir()?,
@@ -58,7 +63,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
     let lock = owner::take(&args.place.data).await?;
-    let data = std::path::absolute(&args.place.data)?;
+    // The lock has made it. A path through a folder that goes away later would be lost.
+    let data = tokio::fs::canonicalize(&args.place.data).await?;
     if args.detach {
         return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
     }
@@ -74,7 +80,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let limits = Limits {
         cancel_grace: CANCEL_GRACE,
         // A drain waits for the commands, however long they take.
-        shutdown_drain: std::time::Duration::MAX,
+        shutdown_drain: Duration::MAX,
         ..Limits::default()
     };
     let system = SystemBuilder::on_locked_folder(lock)
@@ -82,7 +88,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         .limits(limits)
         .agent(Batch { jobs })
         .child(Command {
-            folder: folder.clone(),
+            data: data.clone(),
             sync: !args.no_sync,
             attempts_max: args.max_attempts,
             watcher: OutputWatcher::new(),
@@ -223,53 +229,90 @@ struct Ending {
 
 impl Ending {
     async fn finish(self, stop: Result<(), Stop>) -> Result<ExitCode, Fatal> {
-        let code = match stop {
+        match stop {
             Ok(()) => {
                 self.control.close().await;
-                self.system.shutdown().await;
+                // Everything of this batch is durable. What another batch has left here goes on
+                // under its shims; its own `map` takes it over.
+                self.system.crash().await;
                 let totals = self.reporter.finish(true).await;
-                return Ok(exit_code(&totals));
+                Ok(exit_code(&totals))
             }
-            Err(Stop::Interrupt) => return Ok(self.drain().await),
-            // The commands go on under their shims, and the next `map` takes them over.
-            Err(Stop::Term) => 143,
-            Err(Stop::Hangup) => 129,
-            Err(Stop::ClosedOutput) => 141,
+            Err(Stop::Interrupt) => Ok(self.drain().await),
             Err(Stop::Fatal(fatal)) => {
                 self.control.close().await;
                 self.system.crash().await;
-                return Err(fatal);
+                Err(fatal)
             }
-        };
-        self.control.close().await;
-        self.system.crash().await;
-        Ok(ExitCode::from(code))
+            // The commands go on under their shims, and the next `map` takes them over.
+            Err(stop) => {
+                self.control.close().await;
+                self.system.crash().await;
+                Ok(ExitCode::from(stop.code()))
+            }
+        }
     }
 
-    /// Waits for the running commands; a second signal kills them.
+    /// Waits for the running commands; a second interrupt kills them.
     async fn drain(mut self) -> ExitCode {
         let running = self.launches.count();
         if running > 0 {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
-            self.reporter.note(text).await;
+            self.reporter.note(&text);
         }
-        let again = tokio::select! {
+        let stop = tokio::select! {
             biased;
-            _ = self.signals.next() => true,
-            _ = self.system.clone().shutdown() => false,
+            stop = self.signals.next() => Some(stop),
+            _ = self.system.clone().shutdown() => None,
         };
-        if again {
-            // Before the runs that watch them are gone.
-            let launches = self.launches.active();
+        // Before the runs that watch them are gone.
+        let launches = self.launches.active();
+        let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
+        if let Some(stop) = stop {
             self.system.crash().await;
-            batch::kill_all(launches).await;
+            if matches!(stop, Stop::Interrupt) {
+                batch::kill_all(launches).await;
+            }
         }
         self.control.close().await;
-        // The watchers print what they have; the system that they watch has stopped.
-        while self.watching.join_next().await.is_some() {}
-        self.reporter.finish(false).await;
-        ExitCode::from(130)
+        // The watchers print what they have; the system that they watch has stopped. Whoever reads
+        // our output may have stopped reading: a signal ends that wait, too.
+        let printed = async {
+            while self.watching.join_next().await.is_some() {}
+            self.reporter.finish(false).await
+        };
+        tokio::select! {
+            biased;
+            _ = self.signals.next() => {}
+            () = tokio::time::sleep(PRINT_WAIT), if code != INTERRUPTED => {}
+            _ = printed => {}
+        }
+        ExitCode::from(code)
     }
+}
+
+/// How many files a running command keeps open here, and how many the program itself needs.
+const FILES_PER_JOB: u64 = 8;
+const FILES_OF_OURS: u64 = 64;
+
+/// Sees to it that so many jobs may have their files open, or refuses them: they would fail in the
+/// middle.
+fn check_open_files(jobs: usize) -> Result<(), Fatal> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = (jobs as u64).saturating_mul(FILES_PER_JOB).saturating_add(FILES_OF_OURS);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let enough = maximum.is_none_or(|maximum| maximum >= needed);
+    let raised = Rlimit { current: Some(needed), maximum };
+    if enough && setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(());
+    }
+    let limit = maximum.or(current).unwrap_or(0);
+    Err(Fatal::new(format!(
+        "{jobs} jobs need about {needed} open files, and the limit is {limit}; raise it with `ulimit -n {needed}`, or lower --jobs"
+    )))
 }
 
 fn exit_code(totals: &Totals) -> ExitCode {
@@ -288,6 +331,10 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     }
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         tracing::debug!("no {{}} in the command: it does not see its input");
+    }
+    for path in &args.files {
+        // Before the data folder is made.
+        std::fs::symlink_metadata(path).map_err(|e| Fatal::from(e).while_doing(path.display()))?;
     }
     Ok(if !args.files.is_empty() {
         Source::Files { paths: args.files.clone(), data: args.place.data.clone() }

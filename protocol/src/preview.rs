@@ -11,7 +11,8 @@ const DOTS: &str = "...";
 
 /// Chooses the preview to store and show: the one `given`, else one derived from `input`.
 ///
-/// A given preview is carried as it is, whatever its size; a given `null` counts as none.
+/// A given preview is carried as it is, and not cut: whoever takes it from a caller has to refuse
+/// one that is too large. A given `null` counts as none.
 pub fn input_preview(given: Option<Value>, input: &Value) -> Value {
     match given {
         Some(preview) if !preview.is_null() => preview,

@@ -26,11 +26,13 @@ mod control;
 mod events;
 mod problem;
 mod query;
+mod read_only;
 mod router;
 mod runs;
 
 pub use client::{Client, ClientError, FrameStream};
 pub use control::{ControlError, ControlSocket, serve_control};
+pub use read_only::read_only;
 pub use router::router;
 
 /// The name of the control socket in a data folder.

@@ -290,7 +290,7 @@ impl Committer {
     }
 
     /// Resolves once nothing will be committed any more: to [`Error::Poisoned`] when the store has
-    /// failed, and to [`Error::Closed`] after a fence. Not after a shutdown in order.
+    /// failed, and to [`Error::Closed`] after a fence, or when a shutdown has done what was queued.
     ///
     /// # Cancel safety
     /// May be dropped at any time.

@@ -253,16 +253,22 @@ impl LogEntry {
         }
     }
 
-    /// About how many bytes the entry takes.
+    /// About how many bytes the entry takes with its payload, and never less.
     pub fn bytes(&self) -> usize {
         let (text, payload) = match self {
-            Self::Chunk { body, .. } | Self::Progress { body } => (0, body.len()),
-            Self::Milestone { name, data, .. } => {
-                (name.len(), data.as_ref().map_or(0, Payload::len))
+            Self::Chunk { origin, body } => (origin.bytes(), body.len()),
+            Self::Progress { body } => (0, body.len()),
+            Self::Milestone { origin, name, data, .. } => {
+                (origin.bytes() + name.len(), data.as_ref().map_or(0, Payload::len))
             }
-            Self::Completed { result, .. } => (32, result.len()),
+            Self::Completed { call: StoredCall::Step(key), result } => (key.len(), result.len()),
+            Self::Completed { call: StoredCall::Sleep(_) | StoredCall::Wait(_), result } => {
+                (0, result.len())
+            }
             Self::State { key, value } => (key.len(), value.as_ref().map_or(0, Payload::len)),
-            Self::StepFailed { step, message, .. } => (step.len() + message.len(), 0),
+            Self::StepFailed { step, message, kind, .. } => {
+                (step.len() + message.len() + kind.as_ref().map_or(0, String::len), 0)
+            }
             Self::Mark { step, .. } | Self::Tried { step, .. } => (step.len(), 0),
             Self::Finished { summary: text }
             | Self::Failed { error: text }
@@ -270,7 +276,8 @@ impl LogEntry {
             Self::Aborted { reason } => (reason.as_ref().map_or(0, String::len), 0),
             Self::Started | Self::SleepSet { .. } => (0, 0),
         };
-        32 + text + usize::try_from(payload).unwrap_or(usize::MAX)
+        // The tags, numbers and lengths of any entry take less than 64.
+        (64 + text).saturating_add(usize::try_from(payload).unwrap_or(usize::MAX))
     }
 }
 
@@ -300,6 +307,15 @@ pub enum Origin {
         /// Where the event ends in the stream.
         end: u64,
     },
+}
+
+impl Origin {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Code => 0,
+            Self::Step(name) | Self::Source { name, .. } => name.len(),
+        }
+    }
 }
 
 /// A journaled call.

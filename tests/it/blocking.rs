@@ -4,6 +4,9 @@ use ghostlight::prelude::*;
 use ghostlight::{Error, Limits, RunFilter};
 
 use crate::bench::{Bench, Capped, Do, Worker, aborted, bounded_real, say};
+use crate::support::Assistant;
+use crate::support::code::{Code, Data, assistant, code};
+use crate::support::disk::Fault;
 
 async fn started() -> (System, AgentHandle<Capped>, Bench) {
     let worker = Worker::default();
@@ -72,6 +75,37 @@ async fn a_blocking_step_that_returns_in_time_is_like_any_other() {
         bench.seen("blocking", 1).await;
         bench.open("g");
         assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_of_a_run_that_blocks_and_cannot_record_anything_is_told_so() {
+    bounded_real(async {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
+        let child = code(move |cx, _| {
+            let gate = std::sync::Arc::clone(&gate);
+            Box::pin(async move {
+                let block = cx.step_blocking("block", move || {
+                    // Its error is that the test is over.
+                    let _ = gate.lock().unwrap().recv();
+                    Ok(())
+                });
+                let (block, step) = tokio::join!(block, cx.step("s", async || Ok(())));
+                block.and(step)?;
+                Ok(json!(null))
+            })
+        });
+        // The groups: incarnation, dispatch, step.
+        let data = Data::new();
+        let disk = data.disk(Some((3, Fault::Fail)));
+        let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+        let _ends_before_the_system = open;
+        assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        disk.reached().await;
+        let error = assistant(&system).cancel("r", "enough").await.unwrap_err();
+        assert!(matches!(error, Error::Storage(_)), "{error:?}");
     })
     .await;
 }

@@ -143,3 +143,28 @@ async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
         system.crash().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_too_large_fails_its_run_and_is_not_tried_again() {
+    // The groups of an undisturbed life: incarnation, dispatch, step, end.
+    for group in [3, 4] {
+        let data = Data::new();
+        let disk = data.disk(Some((group, Fault::Refuse)));
+        let entered = Arc::new(AtomicU64::new(0));
+        let enter = Arc::clone(&entered);
+        let child = code(move |cx, _| {
+            let enter = Arc::clone(&enter);
+            Box::pin(async move {
+                enter.fetch_add(1, Ordering::Relaxed);
+                cx.step("step", async || Ok(())).await?;
+                Ok(json!(null))
+            })
+        });
+        let system =
+            data.on(&disk).agent(crate::support::Assistant).child(child).start().await.unwrap();
+        let failure = crate::bench::failed(crate::support::code::end(&system).await);
+        assert_eq!(failure.kind.as_deref(), Some("too-large"), "group {group}: {failure}");
+        assert_eq!(entered.load(Ordering::Relaxed), 1, "group {group}");
+        assert!(system.failure().is_none(), "group {group}: the store is well");
+    }
+}

@@ -10,6 +10,7 @@ use ghostlight::{Error, RunFilter};
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, failed, hold, say};
+use crate::support::code::Data;
 
 /// A parent whose hooks note that they are called, and then do what the bench says.
 #[derive(Clone, Default)]
@@ -446,6 +447,33 @@ async fn a_turn_is_not_lost_when_its_agent_is_evicted() {
             evicted.unwrap();
             assert_eq!(turn.unwrap(), 2);
         }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_beside_the_first_commit_after_the_hook_is_durable_once_answered() {
+    bounded(async {
+        let hooked = Hooked::default();
+        let bench = hooked.bench.clone();
+        let worker = Worker { bench: bench.clone(), ..Worker::default() };
+        let data = Data::new();
+        let disk = data.disk(None).latency(Duration::from_millis(100));
+        let builder = data.on(&disk).agent(hooked.clone()).child(worker.clone());
+        let system = builder.start().await.unwrap();
+        let agent = system.agent::<Hooked>("h").unwrap();
+        let work = Do::Forever.step_first("s");
+        let run = agent.start::<Worker>(work).id("x").await.unwrap();
+        // Its first commit, which records that it is running, too, takes its time from here on.
+        bench.seen("enter x", 1).await;
+        run.cancel("enough").await.unwrap();
+        system.crash().await;
+
+        let system = data.builder().agent(hooked).child(worker).start().await.unwrap();
+        let agent = system.agent::<Hooked>("h").unwrap();
+        let run = agent.attach::<Worker>("x").await.unwrap().unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        assert_eq!(bench.entered(), ["x"], "it is not entered again");
     })
     .await;
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ghostlight::RunId;
 use ghostlight::frame::{FrameEvent, ReservedBody};
 use ghostlight::prelude::*;
+use ghostlight::{Error, RunId};
 use tokio::sync::Notify;
 
 use crate::support::code::{Code, Data, assistant, begin, code, end};
@@ -374,4 +374,69 @@ async fn a_step_that_never_rests_holds_no_other_result_back() {
     told.notified().await;
     done.notify_one();
     run.outcome().await.unwrap().completed().unwrap();
+}
+
+/// A run whose child's id is taken with another input, and that goes on all the same.
+fn refused() -> Code {
+    code(|cx, input| {
+        Box::pin(async move {
+            if !input.is_null() {
+                return Ok(input);
+            }
+            let agent = cx.agent::<Code>();
+            agent.run::<Code>(json!(1)).id("kid").await?.completed()?;
+            let error = agent.run::<Code>(json!(2)).id("kid").await.unwrap_err();
+            assert!(
+                matches!(&error, Error::DifferentInput { run_id } if run_id == "kid"),
+                "{error}"
+            );
+            cx.step("after it", async || Ok(())).await?;
+            if cx.attempt() == 1 {
+                std::future::pending::<()>().await;
+            }
+            // The second entry is told the recorded error, not a new one: the id is free by now.
+            Ok(json!(error.to_string()))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_the_code_has_handled_is_told_again() {
+    let data = Data::new();
+    begin(&data, refused()).await;
+    let system = data.start(refused()).await;
+    let said = end(&system).await.completed().unwrap();
+    assert!(said.as_str().unwrap().contains("another input"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_the_cap_is_told_again() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if input == json!("forever") {
+                    std::future::pending::<()>().await;
+                }
+                let agent = cx.agent::<Code>();
+                let _first = agent.start::<Code>(json!("forever")).id("first").await?;
+                let error = agent.run::<Code>(json!("second")).id("second").await.unwrap_err();
+                assert!(matches!(error, Error::CapExceeded { limit: 1 }), "{error}");
+                agent.cancel("first", "makes room").await?;
+                cx.step("after it", async || Ok(())).await?;
+                if cx.attempt() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(json!("went on"))
+            })
+        })
+        .settings(AgentSettings {
+            max_concurrent_runs: Some(1),
+            at_cap: AtCap::Refuse,
+            ..AgentSettings::default()
+        })
+    };
+    let data = Data::new();
+    begin(&data, child()).await;
+    let system = data.start(child()).await;
+    assert_eq!(end(&system).await.completed().unwrap(), json!("went on"));
 }

@@ -1,6 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
 use ghostlight::prelude::*;
 use ghostlight::testing::{Point, TestSystem};
 
+use crate::support::code::{Data, assistant, code, end};
 use crate::support::{Adder, Assistant};
 
 #[tokio::test(start_paused = true)]
@@ -26,4 +31,81 @@ async fn a_step_runs_once_across_a_crash() {
         assert_eq!(system.executions("r", ("add", at)), 1, "step {at}");
     }
     assert_eq!(run.inspect().await.unwrap().unwrap().run.attempt, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_error_of_any_length_is_recorded_and_no_try_is_lost() {
+    let executed = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&executed);
+    let child = code(move |cx, _| {
+        let count = Arc::clone(&count);
+        Box::pin(async move {
+            let body = async || {
+                count.fetch_add(1, Ordering::Relaxed);
+                Err::<(), _>(RunError::new("e".repeat(40_000)).kind("long"))
+            };
+            let error = cx.step("fails", body).await.unwrap_err();
+            Ok(json!([error.message(), error.kind_str(), cx.attempt()]))
+        })
+    });
+    let told = end(&Data::new().start(child).await).await.completed().unwrap();
+    let message = told[0].as_str().unwrap();
+    assert!(message.len() <= 4096 && message.contains("40000 bytes"), "{message}");
+    assert_eq!((&told[1], &told[2]), (&json!("long"), &json!(1)));
+    assert_eq!(executed.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_long_names_fit_one_commit() {
+    let executed = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&executed);
+    let child = code(move |cx, _| {
+        let count = Arc::clone(&count);
+        Box::pin(async move {
+            let step = |n: u64| {
+                let key = Key::dynamic(format!("{n:0256}"));
+                let count = &count;
+                cx.step(key, move || async move { Ok(count.fetch_add(1, Ordering::Relaxed)) })
+            };
+            let results = join_all((0..400).map(step)).await;
+            for n in 0..400 {
+                cx.emit_from(&format!("{n:0256}"), 1, n).await?;
+            }
+            cx.flush().await;
+            Ok(json!([results.iter().filter(|result| result.is_ok()).count(), cx.attempt()]))
+        })
+    });
+    let told = end(&Data::new().start(child).await).await.completed().unwrap();
+    assert_eq!(told, json!([400, 1]));
+    assert_eq!(executed.load(Ordering::Relaxed), 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_over_256_bytes_is_refused() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            let name = "k".repeat(257);
+            let step = cx.step(Key::dynamic(&*name), async || Ok(())).await.unwrap_err();
+            let source = cx.emit_from(&name, 1, "chunk").await.unwrap_err();
+            assert!(step.is_permanent() && source.is_permanent());
+            Ok(json!([step.kind_str(), source.kind_str()]))
+        })
+    });
+    let told = end(&Data::new().start(child).await).await.completed().unwrap();
+    assert_eq!(told, json!(["step-key", "too-large"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_over_the_limit_of_a_chunk_is_dropped() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            cx.progress(Progress::fraction(0.5));
+            cx.progress(Progress::fraction(0.7).data(json!("d".repeat(300_000))));
+            Ok(json!(null))
+        })
+    });
+    let system = Data::new().start(child).await;
+    end(&system).await.completed().unwrap();
+    let progress = assistant(&system).inspect("r").await.unwrap().unwrap().progress.unwrap();
+    assert_eq!(progress["fraction"], json!(0.5), "the one before it stands");
 }

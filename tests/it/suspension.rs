@@ -247,3 +247,33 @@ async fn a_wall_clock_that_jumps_is_followed() {
         assert!(took >= left_s && took <= left_s + 60, "jump by {jump_ms} ms: {took} s");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_large_input_stays_whatever_is_dispatched_with_its_id() {
+    let echo = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                cx.sleep(Duration::from_secs(3600)).await;
+                Ok(input)
+            })
+        })
+    };
+    let (input, other) = (json!("a".repeat(10_000)), json!("b".repeat(10_000)));
+    let data = Data::new();
+    let system = data.start(echo()).await;
+    let assistant = assistant(&system);
+    assistant.start::<Code>(input.clone()).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(system.live_runs(), 0, "nobody executes it");
+    let refused = assistant.start::<Code>(other).id("r").await.unwrap_err();
+    assert!(matches!(refused, ghostlight::Error::DifferentInput { .. }), "{refused}");
+    let again = assistant.start::<Code>(input.clone()).id("r").await.unwrap();
+    assert!(again.already_existed());
+    system.crash().await;
+
+    // The start removes every payload that nothing refers to, and no other.
+    let system = data.start(echo()).await;
+    let run = crate::support::code::assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+    let end = timeout(LIMIT, run.outcome()).await.expect("an end").unwrap();
+    assert_eq!(end.completed().unwrap(), input);
+}

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::call::unless_stopped;
+use super::recorded_error::RecordedError;
 use crate::Error;
 use crate::info::{Milestone, RawOutcome, parse_json};
 use crate::shared::Shared;
@@ -32,20 +33,19 @@ impl Place {
         Self { shared: Arc::clone(shared), number }
     }
 
-    /// Returns the recorded result; or waits for `wait`, and records its result. Errors are not
-    /// recorded: they are about the dispatch, which may succeed next time. A stop of the whole
-    /// system is no result that the code should see: it is about to be dropped, and is entered
+    /// Returns the recorded result; or waits for `wait`, and records its result. An error is a
+    /// result, too: the code may handle it and go on. A stop of the whole system, or a failure of
+    /// its store, is none that the code should see: it waits until it is dropped, and is entered
     /// again by the next system.
     pub(crate) async fn recorded<T, F>(self, wait: F) -> Result<T, Error>
     where
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, Error>>,
     {
-        let result = match self.number {
+        match self.number {
             Some(number) => Wait::new(self.shared, number).recorded(wait).await,
-            None => wait.await,
-        };
-        unless_stopped(result).await
+            None => unless_stopped(wait.await).await,
+        }
     }
 }
 
@@ -82,31 +82,51 @@ impl Wait {
     {
         let mut wait = pin!(wait);
         let mut executing = false;
+        let mut held = false;
         poll_fn(|cx| {
             loop {
+                if held {
+                    return Poll::Pending;
+                }
                 if executing {
-                    match wait.as_mut().poll(cx) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                        Poll::Ready(Ok(value)) => {
-                            executing = false;
-                            let bytes = serde_json::to_vec(&value).map_err(|e| self.json(&e))?;
-                            self.shared.complete(&self.call, Ok(bytes));
-                        }
-                    }
+                    let Poll::Ready(result) = wait.as_mut().poll(cx) else {
+                        return Poll::Pending;
+                    };
+                    executing = false;
+                    let Some(result) = self.to_record(result) else {
+                        held = true;
+                        continue;
+                    };
+                    let bytes = serde_json::to_vec(&result).map_err(|e| self.json(&e))?;
+                    self.shared.complete(&self.call, Ok(bytes));
                 }
                 match self.shared.poll_call(&self.call, cx) {
                     Told::Pending => return Poll::Pending,
                     Told::Execute => executing = true,
                     Told::Ready(result) => {
                         let bytes = result.unwrap_or_default();
-                        let value = serde_json::from_slice(&bytes).map_err(|e| self.json(&e));
-                        return Poll::Ready(value);
+                        let result: Result<T, RecordedError> =
+                            serde_json::from_slice(&bytes).map_err(|e| self.json(&e))?;
+                        return Poll::Ready(result.map_err(Error::from));
                     }
                 }
             }
         })
         .await
+    }
+
+    /// The result as the log gets it; `None` if the code must not see it.
+    fn to_record<T>(&self, result: Result<T, Error>) -> Option<Result<T, RecordedError>> {
+        let error = match result {
+            Ok(value) => return Some(Ok(value)),
+            Err(error) => error,
+        };
+        let recorded = RecordedError::new(&error);
+        if recorded.is_none() && !matches!(error, Error::Stopped) {
+            let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
+            tracing::warn!(%run_id, %agent, call = %self.call, %error, "the run waits for the next start");
+        }
+        recorded.map(Err)
     }
 
     fn json(&self, error: &serde_json::Error) -> Error {

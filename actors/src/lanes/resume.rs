@@ -188,7 +188,7 @@ fn lose_attempt(
             if record.state.phase == Phase::BackingOff {
                 record.wake_at_ms = Some(now_ms.saturating_add(millis(after)));
             }
-            record.attempt = record.attempt.saturating_add(1);
+            record.attempt = record.attempt.saturating_add(u32::from(policy.count_attempts));
             record.attempt_began_at = stored.head.position;
             Ok(None)
         }

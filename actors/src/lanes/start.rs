@@ -9,7 +9,7 @@ use storage::payload::RECORD_INLINE_BYTES_MAX;
 use storage::records::{
     Extensions, Head, LiveRecord, LogEntry, QueuedRecord, RegistryRecord, RunRecord,
 };
-use storage::{Changes, Expect, Key};
+use storage::{Batch, Changes, Expect, Key};
 
 use super::cancel::abort;
 use super::{Cancelled, Entering, LaneEnd, Stored, is_cleared, outcome, spawn};
@@ -271,6 +271,19 @@ async fn record(
         }
     }
     writer.append(&mut [LogEntry::Started], now_ms, &mut changes, &mut parts);
+    if !parts.is_empty() {
+        // Parts are there before the commit that finds the id taken. Under the numbers of the run
+        // that has it they would replace its own, and their intents would outlive them.
+        if known(args, start).await? {
+            return Ok(Recorded::Taken);
+        }
+        let (record, tombstone) = (Key::record(run), Key::tombstone(run));
+        let unless_taken = |part: Batch| {
+            part.expect(record.as_bytes(), Expect::Absent)
+                .expect(tombstone.as_bytes(), Expect::Absent)
+        };
+        parts = parts.into_iter().map(unless_taken).collect();
+    }
     match commit_all(&node.committer, parts, changes.into_batch()).await {
         Ok(()) => {
             tracing::info!(

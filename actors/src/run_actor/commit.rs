@@ -8,13 +8,14 @@ use ghostlight_protocol::{AgentKey, Failure};
 use ghostlight_storage as storage;
 use ractor::ActorRef;
 use storage::payload::Payload;
-use storage::records::{LiveRecord, LogEntry, Origin, TimerRecord};
+use storage::records::{Head, LiveRecord, LogEntry, Origin, RunRecord, TimerRecord};
 use storage::{Batch, Changes, Expect, Key};
 use tokio::time::Instant;
 
 use super::RunActorState;
 use super::ending::{Ending, Leaving};
-use crate::finalise::{Commit, commit_all};
+use crate::RunError;
+use crate::finalise::{Commit, Decided, commit_all};
 use crate::hub::Published;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
@@ -27,7 +28,10 @@ pub(crate) struct InFlight {
     /// The number of the last queued entry in it.
     queued: u64,
     queued_bytes: usize,
-    record_written: bool,
+    /// The record, if it is written: it may change again before it is durable.
+    record: Option<RunRecord>,
+    /// The log's head and its revision before.
+    before: (Head, u64),
     ends: bool,
 }
 
@@ -56,16 +60,17 @@ impl RunActorState {
             self.apply(Event::Started);
         }
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
+        let before = (self.writer.head, self.writer.head_revision);
         let first_number = self.writer.append(&mut entries, now_ms, &mut changes, &mut parts);
-        let record_written = std::mem::take(&mut self.record_dirty);
-        if record_written {
+        let record = std::mem::take(&mut self.record_dirty).then(|| self.record.clone());
+        if let Some(record) = &record {
             let key = Key::record(self.shared.run);
             changes.expect(&key, Expect::At(self.record_revision));
-            changes.put(&key, &self.record);
+            changes.put(&key, record);
             self.record_revision += 1;
         }
         self.in_flight =
-            Some(InFlight { entries, first_number, queued, queued_bytes, record_written, ends });
+            Some(InFlight { entries, first_number, queued, queued_bytes, record, before, ends });
         self.send(myself, parts, changes.into_batch());
     }
 
@@ -107,8 +112,12 @@ impl RunActorState {
         result: Result<(), storage::Error>,
     ) {
         let Some(done) = self.in_flight.take() else { return };
-        if let Err(error) = result {
-            return self.lost(myself, &error);
+        match result {
+            Ok(()) => {}
+            Err(error @ storage::Error::TooLarge { .. }) if !self.refused => {
+                return self.refused(myself, &done, &error);
+            }
+            Err(error) => return self.lost(myself, &error),
         }
         if let Some(probe) = &self.shared.node.probe
             && !done.entries.iter().all(|entry| probe(&self.shared.run_id, entry))
@@ -118,8 +127,8 @@ impl RunActorState {
         self.publish(&done);
         let told = done.entries.into_iter().filter_map(self::done).collect();
         self.shared.durable(done.queued, done.queued_bytes, told);
-        if done.record_written {
-            self.stored = self.record.clone();
+        if let Some(record) = done.record {
+            self.stored = record;
         }
         if self.stored.state.cancelling {
             self.cancel_is_durable(myself);
@@ -148,6 +157,29 @@ impl RunActorState {
         }
     }
 
+    /// The commit is over a limit of the store, as it would be in every attempt: that is how the run
+    /// fails. What the code has queued since is for nobody.
+    fn refused(&mut self, myself: &ActorRef<RunMsg>, done: &InFlight, error: &storage::Error) {
+        tracing::error!(
+            run_id = %self.shared.run_id,
+            agent = %self.shared.path,
+            %error,
+            "run fails: what it has to record is over a limit of the store"
+        );
+        self.refused = true;
+        self.shared.discard();
+        (self.writer.head, self.writer.head_revision) = done.before;
+        self.record_revision -= u64::from(done.record.is_some());
+        self.record = self.stored.clone();
+        self.record_dirty = false;
+        let failure = || RunError::new(error.to_string()).kind("too-large").permanent().failure;
+        let cancelling = self.record.state.cancelling;
+        let decided = if cancelling { Decided::Aborted } else { Decided::Failed(failure()) };
+        self.ending = Ending::Decided(decided);
+        self.abort_code();
+        self.pump(myself);
+    }
+
     /// Somebody else owns the run now, or the store has failed: this life is over, and nothing
     /// that was in flight is told to anybody.
     fn lost(&mut self, myself: &ActorRef<RunMsg>, error: &storage::Error) {
@@ -158,6 +190,7 @@ impl RunActorState {
             "the run's actor stops: its commit was refused"
         );
         self.ending = Ending::Lost;
+        self.lost_to = Some(error.clone().into());
         self.cancel_replies.clear();
         self.abort_code();
         if self.code.is_none() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ghostlight::System;
 use ghostlight::storage::{self, FolderLock};
 
-use ghostlight_server::ControlSocket;
+use ghostlight_server::{Client, ControlSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
         match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
             Ok(lock) => return Ok(lock),
             Err(storage::Error::Locked { folder, pid }) => {
-                if has_owner(data) || waited.elapsed() >= READER_WAIT {
+                if has_owner(data).await || waited.elapsed() >= READER_WAIT {
                     let folder = folder.display();
                     let hint = "wait for it, or name another folder with --data";
                     return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
@@ -38,8 +38,8 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
 }
 
 /// A folder with a control socket that answers has an owner; a reader has none.
-pub(super) fn has_owner(data: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(data.join("control.sock")).is_ok()
+pub(super) async fn has_owner(data: &Path) -> bool {
+    Client::connect(data).await.is_ok()
 }
 
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.
@@ -70,7 +70,8 @@ pub(super) async fn serve(
             .await
             .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
         eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
-        let router = ghostlight_server::router(system.clone());
+        // Whoever reaches the port may look, and nothing else: a dispatch is a command.
+        let router = ghostlight_server::read_only(system.clone());
         tasks.spawn(async move {
             let serving = axum::serve(listener, router);
             tokio::select! {

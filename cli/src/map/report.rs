@@ -153,10 +153,11 @@ impl Reporter {
         self.events.clone()
     }
 
-    /// Says something to the user.
-    pub(super) async fn note(&self, text: String) {
-        // A reporter that is gone has nobody to tell.
-        let _ = self.events.send(Event::Note(text)).await;
+    /// Says something to the user, past everything that waits to be printed if need be.
+    pub(super) fn note(&self, text: &str) {
+        if self.events.try_send(Event::Note(text.to_owned())).is_err() {
+            eprintln!("ghostlight: {text}");
+        }
     }
 
     /// Prints the table, and returns what it says. All senders of events must be gone.

@@ -14,6 +14,22 @@ pub(super) enum Stop {
     Fatal(Fatal),
 }
 
+/// The exit status after Ctrl-C.
+pub(super) const INTERRUPTED: u8 = 130;
+
+impl Stop {
+    /// The exit status that says so.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::Interrupt => INTERRUPTED,
+            Self::Term => 143,
+            Self::Hangup => 129,
+            Self::ClosedOutput => 141,
+            Self::Fatal(fatal) => fatal.code,
+        }
+    }
+}
+
 impl From<Fatal> for Stop {
     fn from(fatal: Fatal) -> Self {
         Self::Fatal(fatal)
@@ -23,7 +39,8 @@ impl From<Fatal> for Stop {
 pub(super) struct Signals {
     interrupt: Signal,
     term: Signal,
-    hangup: Signal,
+    /// None where it was ignored when the program started, as under `nohup`.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -31,7 +48,10 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             term: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: match is_ignored(SignalKind::hangup()) {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
         })
     }
 
@@ -39,7 +59,23 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.term.recv() => Stop::Term,
-            _ = self.hangup.recv() => Stop::Hangup,
+            () = received(self.hangup.as_mut()) => Stop::Hangup,
         }
     }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether a signal was ignored by whoever started the program: installing a handler would end
+/// that.
+fn is_ignored(kind: SignalKind) -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (kind.as_raw_value() - 1)) != 0
 }

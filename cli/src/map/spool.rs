@@ -195,7 +195,9 @@ fn say(text: &str) -> Result<ExitCode, Fatal> {
 async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<ExitCode, Fatal> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
-    process.arg("map").arg("--session").arg("--batch").arg(batch).arg("--data").arg(data);
+    let mut folder = OsString::from("--data=");
+    folder.push(data);
+    process.arg("map").arg("--session").arg(format!("--batch={batch}")).arg(folder);
     if let Some(listen) = &args.listen {
         process.arg("--listen").arg(listen.to_string());
     }
@@ -206,7 +208,7 @@ async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<ExitCode, Fat
     let mut child = process.spawn()?;
     let began = tokio::time::Instant::now();
     loop {
-        if owner::has_owner(data) {
+        if owner::has_owner(data).await {
             return say(&format!(
                 "batch {batch} goes on in the background (process {})",
                 child.id()

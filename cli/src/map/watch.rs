@@ -105,7 +105,8 @@ impl Watcher {
         loop {
             match self.agent.agent_ref().lookup(&format!("{base_id}~{next}")).await? {
                 Lookup::Unknown => break,
-                Lookup::Cleared => {}
+                // What was before a cleared run is not the input's any more.
+                Lookup::Cleared => highest = None,
                 Lookup::Run(run) => highest = Some(run),
             }
             next += 1;

@@ -32,6 +32,8 @@ fn sigkill_of_the_program_touches_no_command() {
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(ended.sorted(), both(&["1", "2", "3", "4"]));
     assert_eq!(place.lines("log"), ["1", "2", "3", "4"], "no command was started twice");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""attempt":1,"#).count(), 4, "taking over is no attempt: {runs}");
     assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
 }
 
@@ -156,4 +158,90 @@ fn an_owned_folder_refuses_another_map() {
     );
     gate.open(1);
     assert_eq!(map.wait().code(), Some(0));
+}
+
+#[test]
+fn batches_with_the_same_inputs_have_nothing_to_do_with_each_other() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let one = "dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> one; echo one {}";
+    let args = ["map", "--jobs", "1", "a", "b", "c", "--", "sh", "-c", one];
+    let mut map = place.start(["map", "--jobs", "1", "a", "b", "c", "--", "sh", "-c", one]);
+    gate.open(1);
+    map.read_lines(1);
+    map.sigkill();
+    // The first batch's runs go on beside it, and it reports its own alone.
+    let two = "echo {} >> two; echo two {}";
+    let ended = place.run(["map", "--jobs", "3", "a", "b", "c", "--", "sh", "-c", two]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), ["two a", "two b", "two c"]);
+    assert_eq!(place.lines("two"), ["a", "b", "c"]);
+    gate.open(2);
+    let ended = place.run(args);
+    assert_eq!(ended.sorted(), ["one a", "one b", "one c"]);
+    assert_eq!(place.lines("one"), ["a", "b", "c"]);
+}
+
+#[test]
+fn sigterm_in_a_drain_leaves_the_commands_alone() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "1", "--", "sh", "-c", WAIT];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    map.signal(Signal::INT);
+    map.read_note();
+    map.signal(Signal::TERM);
+    assert_eq!(map.wait().code(), Some(143));
+    gate.open(1);
+    let ended = place.run(args);
+    assert_eq!((ended.code(), ended.sorted()), (Some(0), both(&["1"])));
+    assert_eq!(place.lines("log"), ["1"]);
+}
+
+#[test]
+fn more_jobs_than_open_files_are_refused() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_ghostlight");
+    let script = format!("ulimit -n 100; exec {program} map --jobs 40 a -- true");
+    let ended = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("ulimit -n"));
+}
+
+#[test]
+fn a_port_is_for_looking() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let mut map = place
+        .ghostlight(["map", "--listen", "127.0.0.1:0", "1", "--", "sh", "-c", WAIT])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(map.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit('/').next().unwrap().to_owned();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    let tail = "Connection: close\r\nContent-Length: 0\r\n\r\n";
+    assert!(ask(&format!("GET /agents HTTP/1.1\r\nHost: {address}\r\n{tail}")).contains("200"));
+    let post = format!("POST /agents/batch/x/runs HTTP/1.1\r\nHost: {address}\r\n{tail}");
+    assert!(ask(&post).contains("403"), "{}", ask(&post));
+    let page = format!("GET /agents HTTP/1.1\r\nHost: evil.example\r\n{tail}");
+    assert!(ask(&page).contains("403"), "{}", ask(&page));
+    gate.open(1);
+    assert!(map.wait().unwrap().success());
 }

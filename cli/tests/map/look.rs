@@ -193,3 +193,15 @@ fn a_detached_batch_goes_on_by_itself() {
     assert!(resumed.stderr.contains("2  completed before"), "{}", resumed.stderr);
     assert_eq!(place.lines("log"), ["a", "b"]);
 }
+
+#[test]
+fn a_cleared_id_brings_no_older_end_back() {
+    let place = Place::new();
+    let script = "echo {} >> log; [ -e good ]";
+    assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(1));
+    std::fs::write(place.path("good"), "").unwrap();
+    assert_eq!(place.run(["map", "--retry-failed", "x", "--", "sh", "-c", script]).code(), Some(0));
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(0));
+    assert_eq!(place.lines("log"), ["x", "x", "x"]);
+}

@@ -78,9 +78,10 @@ impl Client {
             match UnixStream::connect(&path).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => match error.kind() {
-                    ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                        return Err(ClientError::NoOwner);
-                    }
+                    ErrorKind::NotFound
+                    | ErrorKind::ConnectionRefused
+                    // The owner closed its socket while we stood in its queue.
+                    | ErrorKind::ConnectionReset => return Err(ClientError::NoOwner),
                     // A socket of this kind never waits by itself when the queue is full.
                     ErrorKind::WouldBlock => tokio::time::sleep(TRY_AGAIN).await,
                     _ => return Err(ClientError::Io(error)),

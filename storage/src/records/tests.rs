@@ -277,3 +277,29 @@ async fn the_current_incarnation_is_not_swept_and_missing_parts_are_corrupt() {
     let error = tokio::time::timeout(Duration::from_secs(5), payload.read(&committer, run)).await;
     assert!(matches!(error.unwrap(), Err(Error::Corrupt { .. })));
 }
+
+#[test]
+fn no_entry_takes_more_bytes_than_it_says() {
+    let name = "n".repeat(200);
+    let mut entries = log_record().entries;
+    let inline = || Payload::Inline(vec![1; 200]);
+    for origin in [Origin::Step(name.clone()), Origin::Source { name: name.clone(), end: u64::MAX }]
+    {
+        entries.push(LogEntry::Chunk { origin: origin.clone(), body: inline() });
+        let (sequence, at_ms, data) = (u64::MAX, u64::MAX, Some(inline()));
+        entries.push(LogEntry::Milestone { origin, name: name.clone(), sequence, at_ms, data });
+    }
+    let call = StoredCall::Step(name.clone());
+    entries.push(LogEntry::Completed { call, result: inline() });
+    let (message, kind) = (name.clone(), Some(name.clone()));
+    entries.push(LogEntry::StepFailed { step: name.clone(), message, kind, permanent: true });
+    entries.push(LogEntry::SleepSet { ordinal: u64::MAX, due_ms: u64::MAX });
+    entries.push(LogEntry::Tried { step: name.clone(), tries: u32::MAX });
+    entries.push(LogEntry::State { key: name, value: Some(inline()) });
+    let size = |entries| encode(&LogRecord { at_ms: 0, first_number: 0, entries }).len();
+    let empty = size(Vec::new());
+    for entry in entries {
+        let (encoded, said) = (size(vec![entry.clone()]) - empty, entry.bytes());
+        assert!(encoded <= said, "{encoded} bytes, said to be {said}: {entry:?}");
+    }
+}

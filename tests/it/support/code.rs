@@ -16,6 +16,7 @@ type Body =
 pub(crate) struct Code {
     body: Arc<Body>,
     recovery: RecoveryPolicy,
+    settings: AgentSettings,
 }
 
 /// A child with this code.
@@ -26,17 +27,29 @@ where
         + Sync
         + 'static,
 {
-    Code { body: Arc::new(body), recovery: RecoveryPolicy::default() }
+    Code {
+        body: Arc::new(body),
+        recovery: RecoveryPolicy::default(),
+        settings: AgentSettings::default(),
+    }
 }
 
 impl Code {
     pub(crate) fn recovery(self, recovery: RecoveryPolicy) -> Self {
         Self { recovery, ..self }
     }
+
+    pub(crate) fn settings(self, settings: AgentSettings) -> Self {
+        Self { settings, ..self }
+    }
 }
 
 impl Agent for Code {
     const TYPE: &'static str = "Code";
+
+    fn settings(&self) -> AgentSettings {
+        self.settings.clone()
+    }
 }
 
 impl Child for Code {

@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     After,
     /// The disk fails; nothing of the group is there.
     Fail,
+    /// Every batch of the group is refused as too large; the disk goes on.
+    Refuse,
 }
 
 #[derive(Default)]
@@ -69,6 +71,11 @@ impl Backend for Disk {
         if fault == Some(Fault::Fail) {
             self.shared.reached.notify_one();
             return Err(storage::Error::Poisoned { why: "the disk is broken".into() });
+        }
+        if fault == Some(Fault::Refuse) {
+            let what = "the size of the value in bytes";
+            let refused = storage::Error::TooLarge { what, actual: 32_769, limit: 32_768 };
+            return Ok(group.iter().map(|_| Err(refused.clone())).collect());
         }
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;

@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Event, Print, Totals, plain};
 use crate::lines::Stream;
+use crate::shown::one_line;
 use ghostlight::Status;
 
 /// How many running children have a line.
@@ -28,7 +29,7 @@ impl Bars {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let total = bars.add(ProgressBar::new(0));
         total.set_style(style(
-            "{bar:30} {pos}/{len} {msg} {per_sec} {elapsed_precise} eta {eta_precise}",
+            "{bar:30} {pos}/{len}{prefix} {msg} {per_sec} {elapsed_precise} eta {eta_precise}",
         ));
         total.enable_steady_tick(std::time::Duration::from_millis(200));
         Self {
@@ -46,7 +47,7 @@ impl Bars {
         if !self.children.contains_key(run_id) && self.children.len() < CHILDREN_SHOWN {
             let bar = self.bars.add(ProgressBar::new_spinner());
             bar.set_style(style("  {prefix:.cyan}  {wide_msg}"));
-            bar.set_prefix(input.chars().take(40).collect::<String>());
+            bar.set_prefix(one_line(input, 40));
             self.children.insert(Arc::clone(run_id), bar);
         }
         self.children.get(run_id)
@@ -68,7 +69,7 @@ impl Bars {
     }
 
     fn show(&self) {
-        self.total.set_message(format!("{} running", self.running));
+        self.total.set_message(format!("{} under way", self.running));
         let more = if self.known_total { "" } else { "+" };
         self.total.set_length(self.seen);
         self.total.set_prefix(more);
@@ -89,7 +90,7 @@ impl Print for Bars {
                 self.child(run_id, input);
             }
             Event::Line { run_id, input, chunk, .. } => {
-                let last = String::from_utf8_lossy(&chunk.bytes).trim_end().to_owned();
+                let last = one_line(String::from_utf8_lossy(&chunk.bytes).trim_end(), 500);
                 if let Some(child) = self.child(run_id, input) {
                     child.set_message(last);
                 }
@@ -104,7 +105,12 @@ impl Print for Bars {
                 }
                 if end.status != Status::Completed {
                     let error = end.error.as_deref().unwrap_or("no reason was given");
-                    self.note(&format!("{input}: {}: {error}", end.status));
+                    self.note(&format!(
+                        "{}: {}: {}",
+                        one_line(input, 200),
+                        end.status,
+                        one_line(error, 2000)
+                    ));
                 }
             }
             Event::Note(text) | Event::Unreadable(text) => self.note(text),

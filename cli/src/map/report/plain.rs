@@ -4,6 +4,7 @@ use std::io::{BufWriter, Stderr, Stdout, Write};
 
 use super::{Event, Print, Totals};
 use crate::lines::Stream;
+use crate::shown::one_line;
 use ghostlight::Status;
 
 pub(super) struct Plain {
@@ -26,7 +27,13 @@ impl Print for Plain {
             },
             Event::Ended { input, end, .. } if end.status != Status::Completed => {
                 let error = end.error.as_deref().unwrap_or("no reason was given");
-                writeln!(self.err, "ghostlight: {input}: {}: {error}", end.status)
+                writeln!(
+                    self.err,
+                    "ghostlight: {}: {}: {}",
+                    one_line(input, 200),
+                    end.status,
+                    one_line(error, 2000)
+                )
             }
             Event::Note(text) | Event::Unreadable(text) => writeln!(self.err, "ghostlight: {text}"),
             Event::Ended { .. } | Event::Began { .. } | Event::Read(_) => Ok(()),
@@ -60,11 +67,11 @@ pub(super) fn table(totals: &Totals) -> String {
     row(totals.cancelled, "cancelled");
     row(totals.unreadable, "unreadable");
     row(totals.notes.blank, "blank lines skipped");
-    if runs == 0 {
+    if runs == 0 && !totals.stopped {
         table.push_str("        0  inputs\n");
     }
     for (input, error) in &totals.failures {
-        table.push_str(&format!("  {input}: {error}\n"));
+        table.push_str(&format!("  {}: {}\n", one_line(input, 200), one_line(error, 2000)));
     }
     let named = totals.failures.len() as u64;
     if totals.failed + totals.cancelled > named {
