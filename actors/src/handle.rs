@@ -62,7 +62,8 @@ impl<A: Agent> AgentHandle<A> {
     /// The run is durable before anything of it is visible. With an id, a second dispatch of the
     /// same input joins the run, or returns how it ended. Inside a run, the outcome is recorded
     /// like a step's result, and an id that is left out derives from the run, so that a crash
-    /// starts nothing twice.
+    /// starts nothing twice. Outside a run, a new run waits here, with nothing recorded, while the
+    /// system executes as many as its limits allow.
     ///
     /// # Errors
     /// The future resolves to [`Error::UnknownType`], [`Error::DifferentInput`],
