@@ -80,7 +80,7 @@ pub mod prelude {
     pub use std::time::Duration;
 
     pub use serde::{Deserialize, Serialize};
-    pub use serde_json::json;
+    pub use serde_json::{Value, json};
 
     pub use crate::{
         After, Agent, AgentContext, AgentHandle, AgentSettings, AtCap, Callbacks, Child, Key,

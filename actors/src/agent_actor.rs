@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::lanes::{self, LaneEnd, Operation};
+use crate::lanes::{self, Admission, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::registry::Kind;
@@ -183,10 +183,11 @@ impl AgentState {
             RunRequest::Clear(reply) => Operation::Clear { reply },
             RunRequest::Wake => Operation::Resume { woken: true, reply: None },
             RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
-            RunRequest::Admit => {
-                self.slots.insert(RunKey::new(&self.args.path, &run_id));
-                Operation::Admit
-            }
+            RunRequest::Admit => match self.take_slot(&run_id) {
+                true => Operation::Admit,
+                // A dispatch has taken the last one meanwhile.
+                false => return self.admitting = false,
+            },
         };
         self.lanes.entry(run_id.clone()).or_insert_with(|| Lane::Busy(VecDeque::new()));
         self.operate(myself, run_id, operation);
@@ -213,8 +214,10 @@ impl AgentState {
             None => {}
         }
         self.queued = self.queued.saturating_add_signed(end.queued);
-        if end.admission {
-            self.admitting = false;
+        match end.admission {
+            Some(Admission::Done) => self.admitting = false,
+            Some(Admission::Failed) => self.admit_later(myself),
+            None => {}
         }
         if let Some(entering) = end.entering {
             let (cancel, cancelled) = oneshot::channel();

@@ -13,10 +13,10 @@ use crate::agents::unless_gone;
 use crate::frame_page::{self, FramePage, LogEnd};
 use crate::hub::Leave;
 use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
-use crate::lanes::{Stored, outcome};
+use crate::lanes::{Stored, is_cleared, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
-use crate::node::Node;
+use crate::node::{Node, Permit};
 use crate::tail::{After, Tail};
 
 /// An agent by its address. Cheap to clone; holds nothing in memory.
@@ -110,11 +110,31 @@ impl AgentRef {
             display_order: options.display_order,
             parent_tool_call_id: tool_call.filter(|id| !id.is_empty()),
             detached: options.detached,
+            permit: None,
         })
     }
 
     pub(crate) async fn dispatch(&self, start: &StartRun) -> Result<Started, Error> {
+        let permit = self.permit(&start.run_id).await?;
+        let start = StartRun { permit, ..start.clone() };
         self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
+    }
+
+    /// Waits for a place for a new run. Nothing of the run is recorded before, so that whoever
+    /// dispatches is held up as long as the system is full. Joining a run takes no place.
+    async fn permit(&self, run_id: &RunId) -> Result<Permit, Error> {
+        if self.node.is_draining() {
+            return Err(Error::Stopped);
+        }
+        if let Some(permit) = self.node.permit_now(&self.path) {
+            return Ok(permit);
+        }
+        let (committer, run) = (&self.node.committer, self.run_key(run_id));
+        let known = Stored::read_key(committer, run).await?.is_some();
+        if known || is_cleared(committer, run).await? {
+            return Ok(None);
+        }
+        self.node.permit(&self.path).await
     }
 
     /// Dispatches a run by the name of its type, with its input as JSON. Returns the run's id and
@@ -172,13 +192,17 @@ impl AgentRef {
     /// Reads only.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
         let run_id = RunId::new(run_id)?;
-        let known: Option<()> = self.ask(&run_id, RunRequest::Tail).await?;
-        known.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
+        self.shown(&run_id).await?.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
         Ok(self.tail_known(&run_id, after))
     }
 
     pub(crate) fn tail_known(&self, run_id: &RunId, after: After) -> Tail {
-        Tail::new(Arc::clone(&self.node), self.run_key(run_id), run_id.clone(), after)
+        Tail::new(self, run_id.clone(), after)
+    }
+
+    /// Waits until a run may be shown; `None` for an unknown run.
+    pub(crate) async fn shown(&self, run_id: &RunId) -> Result<Option<()>, Error> {
+        self.ask(run_id, RunRequest::Tail).await
     }
 
     /// Where a run's log ends, so far; straight from the store.
@@ -211,7 +235,7 @@ impl AgentRef {
         limit: usize,
     ) -> Result<FramePage, Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, RunRequest::Tail).await?;
+        self.shown(&run_id).await?;
         frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
 

@@ -128,8 +128,7 @@ impl Progress {
     }
 
     /// `done` of `total` parts are done; no parts at all are all of them.
-    pub fn of(done: impl Into<u64>, total: impl Into<u64>) -> Self {
-        let (done, total) = (done.into(), total.into());
+    pub fn of(done: u64, total: u64) -> Self {
         Self::fraction(if total == 0 { 1.0 } else { done as f64 / total as f64 })
     }
 

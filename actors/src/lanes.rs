@@ -15,7 +15,7 @@ use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
 use storage::records::{Head, LiveRecord, OwedRecord, QueuedRecord, RunRecord, TombstoneRecord};
 use storage::{Committer, Key, codec};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
@@ -23,6 +23,7 @@ use crate::finalise::Decided;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
+use crate::node::Permit;
 use crate::past::Past;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
@@ -75,6 +76,8 @@ pub(crate) struct Entering {
     pub(crate) record_revision: u64,
     pub(crate) writer: LogWriter,
     pub(crate) past: Past,
+    /// Its place, if it has one already.
+    pub(crate) permit: Permit,
 }
 
 /// Brings a cancel to a run that is on its way to its actor.
@@ -91,13 +94,21 @@ pub(crate) struct LaneEnd {
     pub(crate) holds_slot: Option<bool>,
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
-    /// It was an admission from the queue.
-    pub(crate) admission: bool,
+    pub(crate) admission: Option<Admission>,
+}
+
+/// What an admission from the queue came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The next one may follow.
+    Done,
+    /// Nothing has changed, and the same run would be next.
+    Failed,
 }
 
 impl LaneEnd {
     pub(crate) const UNCHANGED: Self =
-        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: false };
+        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: None };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 
@@ -118,11 +129,14 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             start::start_at_cap(args, &start, reply, cap, number).await
         }
         Operation::Admit => {
-            let end = resume::admit(args, run_id).await.unwrap_or_else(|error| {
-                tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
-                LaneEnd::FREE
-            });
-            LaneEnd { admission: true, ..end }
+            let (admission, end) = match resume::admit(args, run_id).await {
+                Ok(end) => (Admission::Done, end),
+                Err(error) => {
+                    tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
+                    (Admission::Failed, LaneEnd::FREE)
+                }
+            };
+            LaneEnd { admission: Some(admission), ..end }
         }
         Operation::Enter { entering, cancelled } => {
             start::enter(args, run_id, *entering, cancelled).await
@@ -270,9 +284,8 @@ pub(crate) async fn spawn(
     run_id: &RunId,
     entering: Entering,
     decided: Option<Decided>,
-    permit: OwnedSemaphorePermit,
 ) -> Result<LaneEnd, Error> {
-    let Entering { record, record_revision, writer, past } = entering;
+    let Entering { record, record_revision, writer, past, permit } = entering;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;
@@ -300,11 +313,6 @@ pub(crate) async fn spawn(
         Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
         Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
     }
-}
-
-/// Waits for a place among the runs that the system executes at once.
-pub(crate) async fn permit(args: &AgentArgs) -> Result<OwnedSemaphorePermit, Error> {
-    Arc::clone(&args.node.runnable).acquire_owned().await.map_err(|_| Error::Stopped)
 }
 
 /// What a new life of an agent finds in the store.

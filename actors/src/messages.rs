@@ -11,6 +11,7 @@ use crate::Error;
 use crate::error::RunError;
 use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
+use crate::node::Permit;
 use crate::registry::Returned;
 use crate::turns::TurnEnd;
 
@@ -29,6 +30,7 @@ pub(crate) struct StartRun {
     pub(crate) display_order: i64,
     pub(crate) parent_tool_call_id: Option<String>,
     pub(crate) detached: bool,
+    pub(crate) permit: Permit,
 }
 
 /// What a dispatch came to.

@@ -11,7 +11,7 @@ use ghostlight_storage::Committer;
 use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, ActorRef, MessagingErr};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) agents: Agents,
     pub(crate) timers: Timers,
     pub(crate) purge: Notify,
-    pub(crate) runnable: Arc<Semaphore>,
+    runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
     /// Why the store accepts no writes any more.
     failure: OnceLock<storage::Error>,
@@ -57,6 +57,9 @@ pub(crate) type Executions = Arc<Mutex<BTreeMap<(String, String), u64>>>;
 /// Told of every durable entry of every run before anybody else is; in tests alone. `false` means
 /// that the system has just crashed: nobody else is told.
 pub(crate) type Probe = Arc<dyn Fn(&RunId, &LogEntry) -> bool + Send + Sync>;
+
+/// A place among the runs that execute at once; `None` where none is needed.
+pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 
 /// Two supervisors, side by side: a parent's death never touches a child.
 pub(crate) struct Supervisors {
@@ -123,6 +126,7 @@ impl Node {
 
     pub(crate) fn cancel_tasks(&self) {
         self.kill.cancel();
+        self.runnable.close();
     }
 
     /// Waits until every task of the system is gone.
@@ -138,8 +142,28 @@ impl Node {
             tracing::error!(%error, "the store has failed: nothing goes on until the next start");
             // The cell is empty: the store fails once.
             let _ = self.failure.set(error);
+            self.runnable.close();
             self.hub.close();
         }
+    }
+
+    /// Waits for a place for a run of `parent`. What a run dispatches goes with it: it may wait for
+    /// that, and if both took a place, runs that wait could hold them all.
+    pub(crate) async fn permit(&self, parent: &AgentPath) -> Result<Permit, Error> {
+        if parent.parent().is_some() {
+            return Ok(None);
+        }
+        let permit = Arc::clone(&self.runnable).acquire_owned().await;
+        permit.map(|permit| Some(Arc::new(permit))).map_err(|_| self.gone())
+    }
+
+    /// As [`Node::permit`], if that does not have to wait.
+    pub(crate) fn permit_now(&self, parent: &AgentPath) -> Option<Permit> {
+        if parent.parent().is_some() {
+            return Some(None);
+        }
+        let permit = Arc::clone(&self.runnable).try_acquire_owned().ok()?;
+        Some(Some(Arc::new(permit)))
     }
 
     /// Why the store accepts no writes any more, if it does not.

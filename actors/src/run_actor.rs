@@ -14,7 +14,6 @@ use ghostlight_protocol::RunState;
 use ghostlight_protocol::run::Event;
 use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -26,6 +25,7 @@ use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg};
+use crate::node::Permit;
 use crate::past::Signals;
 use crate::registry::ErasedChild;
 use crate::shared::Shared;
@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// Set when the run only has to be ended: its code is not entered.
     pub(crate) decided: Option<Decided>,
     /// A place among the runs that the system executes at once.
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) permit: Permit,
 }
 
 pub(crate) struct RunActorState {
@@ -82,7 +82,7 @@ pub(crate) struct RunActorState {
     cascades: usize,
     progress_at: Option<Instant>,
     progress_timer: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Actor for RunActor {

@@ -8,16 +8,16 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use ghostlight_protocol::frame::Frame;
-use ghostlight_protocol::{RunId, RunKey};
+use ghostlight_protocol::{Phase, RunId, RunKey};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
+use crate::agent_ref::AgentRef;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
-use crate::node::Node;
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Tail {
 type Reading = Pin<Box<dyn Future<Output = (Source, Option<Result<Arc<Frame>, Error>>)> + Send>>;
 
 pub(crate) struct Source {
-    node: Arc<Node>,
+    agent: AgentRef,
     run: RunKey,
     run_id: RunId,
     frames: Option<FrameMaker>,
@@ -75,10 +75,11 @@ pub(crate) struct Source {
 }
 
 impl Tail {
-    pub(crate) fn new(node: Arc<Node>, run: RunKey, run_id: RunId, after: After) -> Self {
+    pub(crate) fn new(agent: &AgentRef, run_id: RunId, after: After) -> Self {
+        let run = RunKey::new(&agent.path, &run_id);
         let source = Source {
-            _leave: Leave::new(&node, run),
-            node,
+            _leave: Leave::new(&agent.node, run),
+            agent: agent.clone(),
             run,
             run_id,
             frames: None,
@@ -144,7 +145,7 @@ impl Source {
                 continue;
             }
             let Some(live) = &mut self.live else {
-                self.live = Some(self.node.hub.subscribe(self.run));
+                self.live = Some(self.agent.node.hub.subscribe(self.run));
                 // Once more, so that nothing falls between the two.
                 self.behind = true;
                 continue;
@@ -165,7 +166,7 @@ impl Source {
                 }
                 Err(RecvError::Closed) => {
                     self.over = true;
-                    return Some(Err(self.node.gone()));
+                    return Some(Err(self.agent.node.gone()));
                 }
             }
         }
@@ -179,7 +180,7 @@ impl Source {
 
     /// Reads the next page of the log.
     async fn read(&mut self) -> Result<(), Error> {
-        let committer = &self.node.committer;
+        let committer = &self.agent.node.committer;
         if let Some(maker) = &self.frames {
             let page = read_log(committer, self.run, maker, self.next).await?;
             // A half-deleted log is no end: the tombstone is there before the first key goes.
@@ -192,6 +193,10 @@ impl Source {
             }
         }
         let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
+        if self.frames.is_none() && stored.record.state.phase == Phase::Starting {
+            // Frame 0 is shown after the start hook.
+            self.agent.shown(&self.run_id).await?;
+        }
         self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
         let end = LogEnd::from(&stored);
         self.behind = self.next < end.frames;

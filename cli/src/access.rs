@@ -49,6 +49,11 @@ impl Folder {
 
     /// Finds a way in.
     pub(crate) async fn access(&self) -> Result<Access, Fatal> {
+        self.access_within(FOLDER_WAIT).await
+    }
+
+    /// Finds a way in, however busy the folder is for so long.
+    pub(crate) async fn access_within(&self, wait: Duration) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
             let connected = tokio::time::timeout(ANSWER_WAIT, Client::connect(&self.path)).await;
@@ -64,7 +69,7 @@ impl Folder {
             let folder = self.path.clone();
             match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
                 Ok(lock) => return Ok(Access::Direct(Offline::open(lock).await?)),
-                Err(storage::Error::Locked { .. }) if began.elapsed() < FOLDER_WAIT => {
+                Err(storage::Error::Locked { .. }) if began.elapsed() < wait => {
                     tokio::time::sleep(RETRY).await;
                 }
                 Err(error) => return Err(error.into()),

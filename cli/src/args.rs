@@ -24,7 +24,8 @@ pub(crate) enum Command {
     /// Inputs are the words before `--`, else every file under --files, else the lines of standard
     /// input. Each is one durable run. Interrupt it in any way, kill -9 and power cuts included,
     /// and start it again with the same words: what is done is not redone, and commands that
-    /// outlived the program are taken over.
+    /// outlived the program are taken over. What was printed before is printed again, from the
+    /// store, so that every `map` that completes has printed everything.
     #[command(after_help = "Exit status: 0 all completed, 1 some did not, 2 wrong usage or \
                             environment, 130 drained after Ctrl-C.")]
     Map(MapArgs),

@@ -242,9 +242,10 @@ impl Child for Command {
         unreachable!("launches are not counted to the end of u64")
     }
 
-    /// A command that outlives ten owners has not failed: launches have a bound of their own.
+    /// A command that outlives ten owners has not failed, and taking it over is no new attempt:
+    /// launches have a bound and a count of their own.
     fn recovery(&self) -> RecoveryPolicy {
-        RecoveryPolicy::unbounded()
+        RecoveryPolicy { count_attempts: false, ..RecoveryPolicy::unbounded() }
     }
 
     fn summary(&self, output: &CommandOutput) -> String {

@@ -332,6 +332,10 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         tracing::debug!("no {{}} in the command: it does not see its input");
     }
+    for path in &args.files {
+        // Before the data folder is made.
+        std::fs::symlink_metadata(path).map_err(|e| Fatal::from(e).while_doing(path.display()))?;
+    }
     Ok(if !args.files.is_empty() {
         Source::Files { paths: args.files.clone(), data: args.place.data.clone() }
     } else if !args.inputs.is_empty() {

@@ -14,6 +14,9 @@ pub struct RecoveryPolicy {
     pub backoff_first: Duration,
     /// The longest wait; every further attempt doubles the one before: 60 s.
     pub backoff_max: Duration,
+    /// Whether the run's attempts are numbered on. Code that only takes up again what went on
+    /// without it, such as a process of its own, begins no new attempt.
+    pub count_attempts: bool,
 }
 
 impl Default for RecoveryPolicy {
@@ -22,6 +25,7 @@ impl Default for RecoveryPolicy {
             attempts_max: 10,
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
+            count_attempts: true,
         }
     }
 }
@@ -29,7 +33,12 @@ impl Default for RecoveryPolicy {
 impl RecoveryPolicy {
     /// A policy that brings a run back for ever, at once.
     pub fn unbounded() -> Self {
-        Self { attempts_max: 0, backoff_first: Duration::ZERO, backoff_max: Duration::ZERO }
+        Self {
+            attempts_max: 0,
+            backoff_first: Duration::ZERO,
+            backoff_max: Duration::ZERO,
+            ..Self::default()
+        }
     }
 
     /// Decides about the next attempt of a run that has had `futile` attempts in a row without

@@ -102,6 +102,22 @@ async fn a_start_hook_comes_before_the_code() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_tail_shows_a_run_before_its_start_hook_is_done() {
+    bounded(async {
+        let (_system, agent, bench) = started(Hooked::default()).await;
+        let run = agent.start::<Worker>(say("a")).id("wait").await.unwrap();
+        bench.seen("start wait", 1).await;
+        let mut tail = run.tail(ghostlight::After::START);
+        let early = tokio::time::timeout(Duration::from_secs(60), tail.next()).await;
+        assert!(early.is_err(), "{early:?}");
+        bench.open("start");
+        assert_eq!(tail.next().await.unwrap().unwrap().sequence, 0);
+        run.outcome().await.unwrap().completed().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_hook_that_fails_or_panics_fails_the_run() {
     bounded(async {
         let (_system, agent, bench) = started(Hooked::default()).await;

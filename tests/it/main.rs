@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod admission;
 mod attempts;
 mod bench;
 mod blocking;
@@ -16,6 +17,7 @@ mod journal;
 mod nesting;
 mod panics;
 mod parked;
+mod places;
 mod races;
 mod registry;
 mod steps;

@@ -171,33 +171,6 @@ async fn handles_of_a_stopped_system_say_so_and_never_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_for_a_place_answers_and_can_be_cancelled() {
-    bounded(async {
-        let bench = Bench::default();
-        let worker = Worker { bench: bench.clone(), ..Worker::default() };
-        let limits = ghostlight::Limits { runnable_runs_max: 1, ..Default::default() };
-        let builder = System::in_memory().limits(limits).agent(Assistant).child(worker);
-        let system = builder.start().await.unwrap();
-        let assistant = system.agent::<Assistant>("a").unwrap();
-        let first = assistant.start::<Worker>(hold("g")).id("first").await.unwrap();
-        bench.seen("enter first", 1).await;
-        let second = assistant.start::<Worker>(say("b")).id("second").await.unwrap();
-        let third = assistant.start::<Worker>(say("c")).id("third").await.unwrap();
-        for run in [&second, &third] {
-            assert!(!run.inspect().await.unwrap().unwrap().run.status.is_terminal());
-        }
-        second.cancel("enough").await.unwrap();
-        assert_eq!(aborted(second.outcome().await.unwrap()), "enough");
-        assert_eq!(bench.entered(), ["first"]);
-        bench.open("g");
-        first.outcome().await.unwrap().completed().unwrap();
-        third.outcome().await.unwrap().completed().unwrap();
-        assert_eq!(bench.entered(), ["first", "third"]);
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn systems_in_one_process_do_not_see_each_other() {
     bounded(async {
         let benches = [Bench::default(), Bench::default()];

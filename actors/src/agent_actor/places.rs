@@ -1,6 +1,7 @@
 //! Places under the cap: who gets one at once, who waits, who is refused.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use ghostlight_protocol::{RunId, RunKey};
 use ractor::ActorRef;
@@ -9,6 +10,9 @@ use super::{AgentState, Lane};
 use crate::agent::AtCap;
 use crate::lanes::{self, Operation};
 use crate::messages::{AgentMsg, Reply, RunRequest, StartRun, Started};
+
+/// After an admission that has failed.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl AgentState {
     /// Finds a dispatch its place under the cap; `None` if that has to wait a moment.
@@ -70,6 +74,15 @@ impl AgentState {
         }
     }
 
+    /// Takes a slot for a run that is admitted, if there still is one.
+    pub(super) fn take_slot(&mut self, run_id: &RunId) -> bool {
+        let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
+        self.slots.len() < cap && {
+            self.slots.insert(RunKey::new(&self.args.path, run_id));
+            true
+        }
+    }
+
     pub(super) fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
         let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
             // The cap was lifted since they were queued.
@@ -86,19 +99,32 @@ impl AgentState {
         }
         self.admitting = true;
         let (args, actor) = (self.args.clone(), myself.clone());
-        let task = async move {
-            match lanes::queue_head(&args).await {
+        self.args.node.spawn(async move {
+            // The next life of the agent waits for the reading alone.
+            let head = args.operations.track_future(lanes::queue_head(&args)).await;
+            let wait = match head {
                 Ok(Some(run_id)) => {
                     let _ = actor.cast(AgentMsg::Run(run_id, RunRequest::Admit));
+                    return;
                 }
                 // Counted, but not there yet: its dispatch is still on its way to the disk.
-                Ok(None) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                    let _ = actor.cast(AgentMsg::AdmitAgain);
+                Ok(None) => Duration::from_millis(5),
+                Err(error) => {
+                    tracing::error!(agent = %args.path, %error, "the queue cannot be read");
+                    RETRY
                 }
-                Err(error) => tracing::error!(agent = %args.path, %error, "the queue is stuck"),
-            }
-        };
-        self.args.node.spawn(self.args.operations.track_future(task));
+            };
+            tokio::time::sleep(wait).await;
+            let _ = actor.cast(AgentMsg::AdmitAgain);
+        });
+    }
+
+    /// Tries an admission that has failed again, after a while.
+    pub(super) fn admit_later(&self, myself: &ActorRef<AgentMsg>) {
+        let actor = myself.clone();
+        self.args.node.spawn(async move {
+            tokio::time::sleep(RETRY).await;
+            let _ = actor.cast(AgentMsg::AdmitAgain);
+        });
     }
 }

@@ -6,7 +6,7 @@ use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{Entering, LaneEnd, Stored, permit, spawn};
+use super::{Entering, LaneEnd, Stored, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
@@ -36,6 +36,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         record_revision: stored.record_revision + 1,
         writer,
         past: Past::default(),
+        permit: None,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
@@ -115,13 +116,21 @@ pub(super) async fn resume(
         attempt = stored.record.attempt,
         "run resumed"
     );
-    let starting = stored.record.state.phase == Phase::Starting && decided.is_none();
-    let entering = Entering { record: stored.record, record_revision: revision, writer, past };
-    if starting && !entering.record.state.cancelling {
+    let record = stored.record;
+    let enters = decided.is_none() && !record.state.cancelling;
+    let permit = match record.state.phase {
+        // A run that only has to be ended needs no place.
+        _ if !enters => Some(None),
+        Phase::Starting => None,
+        _ => node.permit_now(&args.path),
+    };
+    let waits = permit.is_none();
+    let permit = permit.flatten();
+    let entering = Entering { record, record_revision: revision, writer, past, permit };
+    if waits {
         return Ok(LaneEnd::enter(entering));
     }
-    let permit = permit(args).await?;
-    spawn(args, run_id, entering, decided, permit).await
+    spawn(args, run_id, entering, decided).await
 }
 
 fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunState, Error> {
@@ -179,7 +188,7 @@ fn lose_attempt(
             if record.state.phase == Phase::BackingOff {
                 record.wake_at_ms = Some(now_ms.saturating_add(millis(after)));
             }
-            record.attempt = record.attempt.saturating_add(1);
+            record.attempt = record.attempt.saturating_add(u32::from(policy.count_attempts));
             record.attempt_began_at = stored.head.position;
             Ok(None)
         }

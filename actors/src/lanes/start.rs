@@ -12,7 +12,7 @@ use storage::records::{
 use storage::{Batch, Changes, Expect, Key};
 
 use super::cancel::abort;
-use super::{Cancelled, Entering, LaneEnd, Stored, is_cleared, outcome, permit, spawn};
+use super::{Cancelled, Entering, LaneEnd, Stored, is_cleared, outcome, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
@@ -45,7 +45,8 @@ pub(super) async fn start(
         }
     };
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
-    LaneEnd::enter(Entering { record, record_revision: 1, writer, past: Past::default() })
+    let permit = start.permit.clone();
+    LaneEnd::enter(Entering { record, record_revision: 1, writer, past: Past::default(), permit })
 }
 
 /// Calls the start hook, shows frame 0, and hands a run that is recorded to its actor. A cancel that
@@ -53,7 +54,7 @@ pub(super) async fn start(
 pub(super) async fn enter(
     args: &AgentArgs,
     run_id: &RunId,
-    entering: Entering,
+    mut entering: Entering,
     mut cancelled: Cancelled,
 ) -> LaneEnd {
     let ready = async {
@@ -61,7 +62,11 @@ pub(super) async fn enter(
             Phase::Starting => start_hook(args, &entering.record).await.err(),
             _ => None,
         };
-        (failed.map(Decided::Failed), permit(args).await)
+        let permit = match &entering.permit {
+            Some(permit) => Ok(Some(Arc::clone(permit))),
+            None => args.node.permit(&args.path).await,
+        };
+        (failed.map(Decided::Failed), permit)
     };
     let ready = tokio::select! {
         biased;
@@ -82,7 +87,10 @@ pub(super) async fn enter(
         Err((reason, reply)) => {
             return cancel_entering(args, run_id, entering, &reason, reply).await;
         }
-        Ok((decided, Ok(permit))) => spawn(args, run_id, entering, decided, permit).await,
+        Ok((decided, Ok(permit))) => {
+            entering.permit = permit;
+            spawn(args, run_id, entering, decided).await
+        }
         Ok((_, Err(error))) => Err(error),
     };
     handed.unwrap_or_else(|error| {
@@ -112,7 +120,13 @@ async fn cancel_entering(
     let Entering { record, record_revision, writer, .. } = entering;
     let (head, head_revision) = (writer.head, writer.head_revision);
     let stored = Stored { record, record_revision, head, head_revision };
-    match abort(args, stored, writer, reason).await {
+    let cancelled = async {
+        // It may have been executed before, and what it has dispatched goes first.
+        let path = args.path.child(&stored.record.agent_type, run_id)?;
+        crate::cascade::cancel_live(&args.node, &path, reason).await?;
+        abort(args, stored, writer, reason).await
+    };
+    match cancelled.await {
         Ok(()) => {
             let _ = reply.send(Ok(()));
             LaneEnd::FREE

@@ -29,8 +29,8 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     }
     let mut out = Out::new();
     let said = match place.json {
-        true => out.line(serde_json::json!({ "runId": run_id, "cancelled": true })),
-        false => out.line(format!("{run_id} is cancelled")),
+        true => out.line(serde_json::json!({ "runId": run_id, "cancelRequested": true })),
+        false => out.line(format!("{run_id}: cancel requested")),
     };
     end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS).map_err(Early::from))
 }

@@ -18,6 +18,9 @@ use crate::lines::{LineChunk, Stream};
 /// How long the folder is left alone between two looks while it has no owner.
 const NO_OWNER_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a tail waits for an owner that starts or stops.
+const OWNER_WAIT: Duration = Duration::from_secs(120);
+
 /// Prints a run's frames to its end.
 pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
     let folder = Folder::open(&args.run.place.data)?;
@@ -28,7 +31,7 @@ async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
     let mut printer = Printer { json: args.run.place.json, number: args.after };
     let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run).await?)).await?;
     loop {
-        let access = folder.access().await?;
+        let access = folder.access_within(OWNER_WAIT).await?;
         let direct = matches!(access, Access::Direct(_));
         let followed = access.follow(&parent, &run_id, &mut printer).await;
         access.close().await?;

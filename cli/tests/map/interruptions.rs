@@ -32,6 +32,8 @@ fn sigkill_of_the_program_touches_no_command() {
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(ended.sorted(), both(&["1", "2", "3", "4"]));
     assert_eq!(place.lines("log"), ["1", "2", "3", "4"], "no command was started twice");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""attempt":1,"#).count(), 4, "taking over is no attempt: {runs}");
     assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
 }
 

@@ -193,7 +193,7 @@ impl<'a> Told<'a> {
                 cx.milestone(name, json!({ "text": "m".repeat(*bytes) })).await?
             }
             Op::Progress { permille } => {
-                cx.progress(Progress::of(*permille, 1000u32).message("on the way"))
+                cx.progress(Progress::of(u64::from(*permille), 1000).message("on the way"))
             }
             Op::Sleep { ms } => {
                 cx.sleep(Duration::from_millis(*ms)).await;

@@ -67,7 +67,7 @@ pub(super) fn table(totals: &Totals) -> String {
     row(totals.cancelled, "cancelled");
     row(totals.unreadable, "unreadable");
     row(totals.notes.blank, "blank lines skipped");
-    if runs == 0 {
+    if runs == 0 && !totals.stopped {
         table.push_str("        0  inputs\n");
     }
     for (input, error) in &totals.failures {

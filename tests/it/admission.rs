@@ -1,0 +1,142 @@
+//! Admission from the queue, when something comes between.
+
+use std::sync::{Arc, Mutex};
+
+use ghostlight::prelude::*;
+use ghostlight::protocol::{AgentKey, RunKey};
+use ghostlight::storage::{
+    self, Backend, Batch, Entry, Key as StoreKey, Limit, MemoryStore, Store, Versioned,
+};
+use ghostlight::{AgentPath, Error, SystemBuilder};
+use tokio::time::Instant;
+
+use crate::bench::{Bench, Capped, Worker, bounded, hold, say};
+
+/// A store that cannot read what is below a prefix, so many times.
+#[derive(Clone, Default)]
+struct Unreadable {
+    store: MemoryStore,
+    fault: Arc<Mutex<Fault>>,
+}
+
+#[derive(Default)]
+struct Fault {
+    prefix: Vec<u8>,
+    times: usize,
+    failed_at: Vec<Instant>,
+}
+
+impl Unreadable {
+    fn fail(&self, key: StoreKey, times: usize) {
+        let fault = Fault { prefix: key.into_bytes(), times, failed_at: Vec::new() };
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    fn failed_at(&self) -> Vec<Instant> {
+        self.fault.lock().unwrap().failed_at.clone()
+    }
+
+    fn read(&self, key: &[u8]) -> Result<(), storage::Error> {
+        let mut fault = self.fault.lock().unwrap();
+        if fault.failed_at.len() == fault.times || !key.starts_with(&fault.prefix) {
+            return Ok(());
+        }
+        fault.failed_at.push(Instant::now());
+        Err(storage::Error::Corrupt { key: "some key".into(), why: "a test says so".into() })
+    }
+}
+
+impl Backend for Unreadable {
+    async fn commit(
+        &mut self,
+        group: Vec<Batch>,
+    ) -> Result<Vec<Result<(), storage::Error>>, storage::Error> {
+        self.store.commit(&group)
+    }
+
+    async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, storage::Error> {
+        self.read(&key)?;
+        self.store.get(&key)
+    }
+
+    async fn scan(
+        &mut self,
+        prefix: Vec<u8>,
+        after: Option<Vec<u8>>,
+        limit: Limit,
+    ) -> Result<Vec<Entry>, storage::Error> {
+        self.read(&prefix)?;
+        self.store.scan(&prefix, after.as_deref(), limit)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admission_that_fails_is_tried_again_after_a_while() {
+    let parent = AgentPath::root("Capped", "c").unwrap();
+    let second = RunKey::new(&parent, &"second".parse().unwrap());
+    let queue = StoreKey::queue_of(AgentKey::from(&parent));
+    for unreadable in [StoreKey::record(second), queue] {
+        eprintln!("unreadable: {unreadable}");
+        bounded(async {
+            let (store, bench) = (Unreadable::default(), Bench::default());
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            let builder = SystemBuilder::on_backend(store.clone()).child(worker);
+            let system = builder.agent(Capped(1, AtCap::Queue)).start().await.unwrap();
+            let capped = system.agent::<Capped>("c").unwrap();
+            capped.start::<Worker>(hold("g")).id("first").await.unwrap();
+            let second = capped.start::<Worker>(say("b")).id("second").await.unwrap();
+            bench.seen("enter first", 1).await;
+            store.fail(unreadable, 3);
+            bench.open("g");
+            bench.seen("enter second", 1).await;
+            second.outcome().await.unwrap().completed().unwrap();
+            let failed_at = store.failed_at();
+            assert_eq!(failed_at.len(), 3);
+            for pair in failed_at.windows(2) {
+                assert!(pair[1] - pair[0] >= Duration::from_secs(1), "{failed_at:?}");
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatch_that_comes_before_an_admission_takes_its_slot() {
+    bounded(async {
+        let (store, bench) = (MemoryStore::new(), Bench::default());
+        let start = async |at_cap: AtCap| {
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            let builder = SystemBuilder::on_memory_store(store.reopen()).child(worker);
+            builder.agent(Capped(1, at_cap)).start().await.unwrap()
+        };
+        let system = start(AtCap::Queue).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        capped.start::<Worker>(hold("g")).id("first").await.unwrap();
+        capped.start::<Worker>(say("b")).id("queued").await.unwrap();
+        bench.seen("enter first", 1).await;
+        system.crash().await;
+
+        // What waits in the queue stays there, but new runs do not any more.
+        let system = start(AtCap::Refuse).await;
+        let capped = system.agent::<Capped>("c").unwrap();
+        bench.seen("enter first", 2).await;
+        let hasty = tokio::spawn({
+            let capped = capped.clone();
+            async move {
+                while let Err(refused) = capped.start::<Worker>(hold("h")).id("hasty").await {
+                    assert!(matches!(refused, Error::CapExceeded { limit: 1 }), "{refused}");
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+        bench.open("g");
+        hasty.await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(bench.entered(), ["first", "first", "hasty"]);
+        bench.open("h");
+        let queued = capped.attach::<Worker>("queued").await.unwrap().unwrap();
+        queued.outcome().await.unwrap().completed().unwrap();
+        assert_eq!(bench.peak(), 1);
+    })
+    .await;
+}
