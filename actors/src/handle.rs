@@ -77,7 +77,8 @@ impl<A: Agent> AgentHandle<A> {
         RunCall::new(self.clone(), input)
     }
 
-    /// Dispatches a run and returns its handle as soon as it is durable.
+    /// Dispatches a run and returns its handle as soon as it is durable. Inside a run, whether that
+    /// went well is recorded like a step's result.
     ///
     /// # Errors
     /// As [`AgentHandle::run`].

@@ -414,12 +414,15 @@ async fn a_refusal_by_the_cap_is_told_again() {
     let child = || {
         code(|cx, input| {
             Box::pin(async move {
-                if input == json!("forever") {
-                    std::future::pending::<()>().await;
+                if !input.is_null() {
+                    cx.cancelled().await;
+                    return Ok(input);
                 }
                 let agent = cx.agent::<Code>();
-                let _first = agent.start::<Code>(json!("forever")).id("first").await?;
+                let _first = agent.start::<Code>(json!("first")).id("first").await?;
                 let error = agent.run::<Code>(json!("second")).id("second").await.unwrap_err();
+                assert!(matches!(error, Error::CapExceeded { limit: 1 }), "{error}");
+                let error = agent.start::<Code>(json!("third")).id("third").await.unwrap_err();
                 assert!(matches!(error, Error::CapExceeded { limit: 1 }), "{error}");
                 agent.cancel("first", "makes room").await?;
                 cx.step("after it", async || Ok(())).await?;

@@ -173,7 +173,8 @@ pub struct Start<A: Agent, C: Child> {
     agent: AgentHandle<A>,
     input: Option<C::Input>,
     pub(crate) options: DispatchOptions,
-    id: Option<DispatchId>,
+    /// The places of the dispatch and of the wait for it, inside a run.
+    places: Option<(DispatchId, Place)>,
     future: Option<BoxFuture<Result<Run<C>, Error>>>,
     kind: PhantomData<fn() -> C>,
 }
@@ -185,8 +186,9 @@ dispatch_options!(Start);
 impl<A: Agent, C: Child> Start<A, C> {
     pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
         let options = DispatchOptions::default();
-        let id = agent.inside.as_ref().map(DispatchId::take);
-        Self { agent, input: Some(input), options, id, future: None, kind: PhantomData }
+        let places = |shared| (DispatchId::take(shared), Place::take(shared));
+        let places = agent.inside.as_ref().map(places);
+        Self { agent, input: Some(input), options, places, future: None, kind: PhantomData }
     }
 
     /// Lets the run go on by itself: it is not cancelled with the run that dispatches it.
@@ -204,16 +206,19 @@ impl<A: Agent, C: Child> Start<A, C> {
             return Box::pin(std::future::pending());
         }
         let options = std::mem::take(&mut self.options);
-        let start = match prepare::<C>(&agent, self.id.take(), &input, options) {
+        let (id, place) = self.places.take().unzip();
+        let start = match prepare::<C>(&agent, id, &input, options) {
             Ok(start) => start,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         Box::pin(async move {
-            let started = match inside {
-                Some(_) => unless_stopped(agent.dispatch(&start).await).await?,
-                None => agent.dispatch(&start).await?,
+            let dispatched =
+                async { agent.dispatch(&start).await.map(|started| started.already_existed) };
+            let already_existed = match place {
+                Some(place) => place.recorded(dispatched).await?,
+                None => dispatched.await?,
             };
-            Ok(Run::new(agent, inside, start.run_id, started.already_existed))
+            Ok(Run::new(agent, inside, start.run_id, already_existed))
         })
     }
 }

@@ -283,6 +283,7 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it measures how long pure code takes")]
 fn a_long_past_is_gone_through_in_about_linear_time() {
     const STEPS: u32 = 10_000;
     let key = |n: u32| step(&format!("part {n}"));
