@@ -1,4 +1,4 @@
-//~ the trait bound `ghostlight::RunError: std::error::Error` is not satisfied
+//~ RunError: std::error::Error` is not satisfied
 
 use ghostlight::prelude::*;
 

@@ -1,4 +1,4 @@
-//~ `String` is no step key
+//~ String` is no step key
 //~ use a literal, (literal, number) or (literal, &str)
 //~ a key computed at run time must be the same in every attempt; if it is, say so with `Key::dynamic(s)`
 

@@ -1,5 +1,5 @@
 //~ function is expected to take 4 arguments, but it takes 3 arguments
-//~ required by a bound in `ghostlight::Callbacks::<A>::on_run_finish`
+//~ Callbacks::<A>::on_run_finish`
 
 use ghostlight::prelude::*;
 
