@@ -99,7 +99,8 @@ impl Folder {
     pub(crate) async fn wait_for_owner(&self, at_most: Duration) {
         let began = Instant::now();
         while began.elapsed() < at_most {
-            if Client::connect(&self.path).await.is_ok() {
+            let left = at_most.saturating_sub(began.elapsed());
+            if let Ok(Ok(_)) = tokio::time::timeout(left, Client::connect(&self.path)).await {
                 return;
             }
             tokio::time::sleep(RETRY).await;

@@ -25,6 +25,8 @@ pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 /// How long a run waits, doubled each time, when its command could not be run.
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
+/// How often a launch is taken over anew when it cannot be watched: for about two minutes.
+const WATCH_TRIES: u32 = 9;
 /// How often a command that nobody can watch is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
@@ -213,12 +215,7 @@ impl Child for Command {
             if end.is_ok() || stopped(&dir).await {
                 remove(dir);
             }
-            let end = match end {
-                // Our own trouble is no failure of the command.
-                Err(error) if !is_final(&error) => LaunchEnd::NotStarted(error.to_string()),
-                end => end?,
-            };
-            match end {
+            match end? {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
                 LaunchEnd::NotStarted(why) => {
@@ -266,7 +263,8 @@ impl Command {
         Ok(Launch { folder: folder.to_owned(), boot_id: dir.boot_id().to_owned() })
     }
 
-    /// Starts a planned launch or takes it over, stores its output, and returns its end.
+    /// Executes a planned launch to its end. Our own trouble in watching it is no failure of the
+    /// command, and no reason to begin it again: the launch is taken over anew.
     async fn execute(
         &self,
         cx: &RunContext,
@@ -275,10 +273,36 @@ impl Command {
         attempt: u32,
         input: &CommandInput,
     ) -> Result<LaunchEnd, RunError> {
+        let mut wait = NOT_STARTED_WAIT;
+        for tried in 1.. {
+            let error = match self.try_execute(cx, dir, number, attempt, input, tried == 1).await {
+                Err(error) if !is_final(&error) && tried < WATCH_TRIES => error,
+                end => return end,
+            };
+            tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
+            tokio::select! {
+                biased;
+                () = cx.cancelled() => return Err(RunError::new("cancelled").kind("cancelled")),
+                () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2),
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    /// Starts a planned launch or takes it over, stores its output, and returns its end.
+    async fn try_execute(
+        &self,
+        cx: &RunContext,
+        dir: &LaunchDir,
+        number: u64,
+        attempt: u32,
+        input: &CommandInput,
+        first: bool,
+    ) -> Result<LaunchEnd, RunError> {
         let begun = match self.spec(cx, attempt, input) {
             Ok(spec) => {
                 let dir = dir.clone();
-                tokio::task::spawn_blocking(move || begin(&dir, &spec)).await??
+                tokio::task::spawn_blocking(move || begin(&dir, &spec, first)).await??
             }
             Err(error) => return Err(error),
         };
@@ -424,7 +448,7 @@ pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
 
 /// Whether trying again is useless, or was not asked for.
 fn is_final(error: &RunError) -> bool {
-    matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled"))
+    matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled" | "folder-gone"))
 }
 
 /// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
@@ -459,7 +483,12 @@ enum Begun {
 }
 
 /// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
-fn begin(dir: &LaunchDir, spec: &Spec) -> Result<Begun, RunError> {
+fn begin(dir: &LaunchDir, spec: &Spec, first: bool) -> Result<Begun, RunError> {
+    if !first && !dir.path().exists() {
+        // Its command may still work, unseen: a second one must not be started beside it.
+        let text = format!("the launch folder {} is gone", dir.path().display());
+        return Err(RunError::new(text).kind("folder-gone"));
+    }
     let parent = dir.path().parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent)?;
     let fresh = match dir.create() {

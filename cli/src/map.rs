@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ghostlight::{AgentRef, Limits, Lookup, System, SystemBuilder, storage};
+use ghostlight::{AgentRef, Clock, Limits, Lookup, System, SystemBuilder, WallClock, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -43,6 +43,7 @@ type Watching = JoinSet<Result<(), Fatal>>;
 /// Usage and environment errors, before anything is written.
 pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let mut signals = Signals::new()?;
+    let began_ms = WallClock.now_ms();
     let spooled = spool::resume(&mut args).await?;
     let jobs = match args.jobs {
         Some(jobs) => jobs as usize,
@@ -109,6 +110,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         cwd: Text::from(cwd.as_os_str()),
         retry_failed: args.retry_failed,
         batch: address.to_string(),
+        began_ms,
         events: reporter.events(),
     };
     // Whatever is alive now and turns out to have no input in the source counts, too.

@@ -15,6 +15,8 @@ use crate::fatal::Fatal;
 
 /// How long to wait for a short-lived reader that has the folder.
 const READER_WAIT: Duration = Duration::from_secs(5);
+/// How long an owner may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Takes the folder's lock. Another owner is an error at once; a reader is waited for.
@@ -39,7 +41,11 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
 
 /// A folder with a control socket that answers has an owner; a reader has none.
 pub(super) async fn has_owner(data: &Path) -> bool {
-    Client::connect(data).await.is_ok()
+    // Whoever accepts and does not answer owns it, too.
+    match tokio::time::timeout(ANSWER_WAIT, Client::connect(data)).await {
+        Ok(connected) => connected.is_ok(),
+        Err(_) => true,
+    }
 }
 
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.

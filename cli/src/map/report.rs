@@ -156,7 +156,12 @@ impl Reporter {
     /// Says something to the user, past everything that waits to be printed if need be.
     pub(super) fn note(&self, text: &str) {
         if self.events.try_send(Event::Note(text.to_owned())).is_err() {
-            eprintln!("ghostlight: {text}");
+            let text = format!("ghostlight: {text}\n");
+            // Standard error may be what is blocked: nobody waits for this thread.
+            std::thread::spawn(move || {
+                use std::io::Write;
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            });
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Watcher {
     pub(super) cwd: Text,
     pub(super) retry_failed: bool,
     pub(super) batch: String,
+    /// When the program began: what ended earlier was done before.
+    pub(super) began_ms: u64,
     pub(super) events: mpsc::Sender<Event>,
 }
 
@@ -113,7 +115,8 @@ impl Watcher {
         }
         match highest {
             Some(run) if !(self.retry_failed && is_failed(run.status)) => {
-                Ok((run.run_id.clone(), run.status.is_hard()))
+                let before = run.completed_at.is_some_and(|at| at < self.began_ms);
+                Ok((run.run_id.clone(), before))
             }
             _ => Ok((format!("{base_id}~{next}"), false)),
         }

@@ -135,10 +135,12 @@ fn live_runs_whose_input_is_gone_go_on_and_count() {
         place.start(["map", "--batch", "b", "1", "2", "--jobs", "2", "--", "sh", "-c", WAIT]);
     map.read_lines(2);
     map.sigkill();
+    let mut map = place.start(["map", "--batch", "b", "1", "--", "sh", "-c", WAIT]);
+    assert_eq!(map.read_lines(2), begins(&["1", "2"]));
     gate.open(2);
-    let ended = place.run(["map", "--batch", "b", "1", "--", "sh", "-c", WAIT]);
+    let ended = map.wait();
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
-    assert_eq!(ended.sorted(), both(&["1", "2"]));
+    assert_eq!(ended.sorted(), ["end 1", "end 2"]);
     assert!(ended.stderr.contains("2  completed"), "{}", ended.stderr);
 }
 
