@@ -1,5 +1,6 @@
 //! Errors of waits, as a run's log has them: the code must be told the same one again.
 
+use ghostlight_storage as storage;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -17,6 +18,8 @@ pub(super) enum RecordedError {
     UnknownRun(String),
     CapExceeded(usize),
     AgentDown { agent: String, why: String },
+    Corrupt { key: String, why: String },
+    TooNew { key: String, found: u32, known: u32 },
 }
 
 const DETACHED: &str = "detached";
@@ -38,6 +41,11 @@ impl RecordedError {
             Error::UnknownRun(run_id) => Self::UnknownRun(run_id),
             Error::CapExceeded { limit } => Self::CapExceeded(limit),
             Error::AgentDown { agent, why } => Self::AgentDown { agent, why },
+            // No later life of the system reads what cannot be read.
+            Error::Storage(storage::Error::Corrupt { key, why }) => Self::Corrupt { key, why },
+            Error::Storage(storage::Error::TooNew { key, found, known }) => {
+                Self::TooNew { key, found, known }
+            }
             Error::Storage(_) | Error::Stopped => return None,
             // No wait for another run ends so: they come before one, or from something else.
             Error::Id(_)
@@ -71,6 +79,10 @@ impl From<RecordedError> for Error {
             RecordedError::UnknownRun(run_id) => Self::UnknownRun(run_id),
             RecordedError::CapExceeded(limit) => Self::CapExceeded { limit },
             RecordedError::AgentDown { agent, why } => Self::AgentDown { agent, why },
+            RecordedError::Corrupt { key, why } => storage::Error::Corrupt { key, why }.into(),
+            RecordedError::TooNew { key, found, known } => {
+                storage::Error::TooNew { key, found, known }.into()
+            }
         }
     }
 }

@@ -57,6 +57,10 @@ pub(super) async fn enter(
     mut entering: Entering,
     mut cancelled: Cancelled,
 ) -> LaneEnd {
+    if entering.record.state.phase == Phase::Starting {
+        // The hook may dispatch and await runs, which need places of their own.
+        entering.permit = None;
+    }
     let ready = async {
         let failed = match entering.record.state.phase {
             Phase::Starting => start_hook(args, &entering.record).await.err(),
