@@ -274,8 +274,9 @@ impl Command {
         input: &CommandInput,
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
+        let mut made = false;
         for tried in 1.. {
-            let error = match self.try_execute(cx, dir, number, attempt, input, tried == 1).await {
+            let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
                 Err(error) if !is_final(&error) && tried < WATCH_TRIES => error,
                 end => return end,
             };
@@ -297,12 +298,15 @@ impl Command {
         number: u64,
         attempt: u32,
         input: &CommandInput,
-        first: bool,
+        made: &mut bool,
     ) -> Result<LaunchEnd, RunError> {
         let begun = match self.spec(cx, attempt, input) {
             Ok(spec) => {
-                let dir = dir.clone();
-                tokio::task::spawn_blocking(move || begin(&dir, &spec, first)).await??
+                let (dir, known) = (dir.clone(), *made);
+                let begin = move || (begin(&dir, &spec, known), dir.path().exists());
+                let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
+                *made |= exists;
+                begun?
             }
             Err(error) => return Err(error),
         };
@@ -483,8 +487,10 @@ enum Begun {
 }
 
 /// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
-fn begin(dir: &LaunchDir, spec: &Spec, first: bool) -> Result<Begun, RunError> {
-    if !first && !dir.path().exists() {
+///
+/// `made`: the folder is known to have been there.
+fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, RunError> {
+    if made && !dir.path().exists() {
         // Its command may still work, unseen: a second one must not be started beside it.
         let text = format!("the launch folder {} is gone", dir.path().display());
         return Err(RunError::new(text).kind("folder-gone"));

@@ -247,3 +247,17 @@ fn a_port_is_for_looking() {
     gate.open(1);
     assert!(map.wait().unwrap().success());
 }
+
+#[test]
+fn a_launch_folder_that_cannot_be_made_is_waited_for() {
+    let place = Place::new();
+    std::fs::create_dir(place.path(".ghostlight")).unwrap();
+    std::fs::write(place.path(".ghostlight/launches"), "in the way").unwrap();
+    let mut map = place.ghostlight(["map", "a", "--", "sh", "-c", "echo {} >> log"]);
+    let mut map = place.spawn(map.env("GHOSTLIGHT_LOG", "warn"));
+    map.read_note();
+    std::fs::remove_file(place.path(".ghostlight/launches")).unwrap();
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["a"]);
+}

@@ -53,7 +53,10 @@ impl Place {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let mut command = self.ghostlight(args);
+        self.spawn(&mut self.ghostlight(args))
+    }
+
+    pub(crate) fn spawn(&self, command: &mut Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
