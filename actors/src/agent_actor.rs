@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -107,6 +108,9 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
+            if planted(Planted::IgnoreLoss) {
+                continue;
+            }
             // It may turn out to be parked, which takes no slot.
             state.provisional.insert(run_id.clone());
             state.request(&myself, run_id, RunRequest::Recover(None));
@@ -252,6 +256,7 @@ impl AgentState {
                 self.slots.remove(&RunKey::new(&self.args.path, &run_id));
             }
             RunExit::Waiting => {}
+            RunExit::Lost if planted(Planted::IgnoreLoss) => {}
             RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
         for request in pending {

@@ -9,6 +9,7 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
@@ -206,7 +207,10 @@ impl Stored {
 
     /// The log's next writer.
     pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
-        let head = Head { epoch: self.head.epoch + 1, ..self.head };
+        let mut head = Head { epoch: self.head.epoch + 1, ..self.head };
+        if planted(Planted::ReuseNumber) {
+            head.next_number -= 1;
+        }
         LogWriter::new(run, incarnation, head, self.head_revision)
     }
 }

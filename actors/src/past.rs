@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ghostlight_protocol::journal::{Act, Recorded};
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{Failure, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::{PAGE, Payload};
@@ -66,7 +67,14 @@ impl Past {
         let mut after = None;
         loop {
             let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(past) };
+            let Some(last) = page.last() else {
+                if planted(Planted::ForgetStep)
+                    && let Some(Recorded::Completed(..)) = past.log.last()
+                {
+                    past.log.pop();
+                }
+                return Ok(past);
+            };
             after = Some(last.key.clone());
             for entry in page {
                 let key = Key::from_bytes(entry.key);

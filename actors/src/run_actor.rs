@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight_protocol::RunState;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Event;
 use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -192,6 +193,9 @@ impl RunActorState {
             attempt = shared.attempt
         );
         self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
+        if planted(Planted::ResumeTwice) && shared.attempt > 1 {
+            self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
+        }
         let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
         let code = Code::new(body, Arc::clone(&shared));
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
@@ -254,6 +258,10 @@ impl RunActorState {
         // Once all is over, the actor is here for its code alone, which blocks its thread.
         if matches!(self.ending, Ending::Lost) {
             let _ = reply.send(Err(self.lost_to.clone().unwrap_or(Error::Stopped)));
+            return;
+        }
+        if planted(Planted::SwallowCancel) {
+            let _ = reply.send(Ok(()));
             return;
         }
         self.cancel_replies.push(reply);

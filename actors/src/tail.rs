@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use ghostlight_protocol::frame::Frame;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{Phase, RunId, RunKey};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -146,6 +147,9 @@ impl Source {
             }
             let Some(live) = &mut self.live else {
                 self.live = Some(self.agent.node.hub.subscribe(self.run));
+                if planted(Planted::TailGap) {
+                    self.next += 1;
+                }
                 // Once more, so that nothing falls between the two.
                 self.behind = true;
                 continue;

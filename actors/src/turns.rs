@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::RESTART;
@@ -267,6 +268,7 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
     node.seen(Seen::HookEnded { agent: &args.path, run_id, ok: matches!(result, Ok(Ok(()))) });
     let mut changes = Changes::new();
     let (wait, panicked) = match result {
+        Ok(Ok(())) if planted(Planted::DeliverTwice) => (Some(RETRY_FIRST), false),
         Ok(Ok(())) => {
             changes.delete(&key);
             (None, false)
@@ -283,7 +285,10 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
                 RETRY_FIRST.saturating_mul(2u32.saturating_pow(owed.tries.min(16))).min(RETRY_MAX);
             owed.tries = owed.tries.saturating_add(1);
             owed.due_ms = node.clock.now_ms().saturating_add(crate::clock::millis(wait));
-            changes.put(&key, &owed);
+            match planted(Planted::DropOwed) {
+                true => changes.delete(&key),
+                false => changes.put(&key, &owed),
+            };
             (Some(wait), panicked)
         }
     };

@@ -10,6 +10,7 @@ pub mod id;
 pub mod journal;
 pub mod limits;
 pub mod outcome;
+pub mod planted;
 pub mod reason;
 pub mod recovery;
 pub mod run;

@@ -65,7 +65,10 @@ struct Inner {
     elapsed: Duration,
     jumped_ms: i64,
     counts: Counts,
+    commits_max: u64,
     killed: bool,
+    kills_due: u64,
+    kills: u64,
     store_failed: bool,
     violation: Option<Violation>,
     promises: BTreeMap<String, String>,
@@ -87,7 +90,7 @@ pub struct Counts {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, invariants: Invariants) -> Self {
+    pub(crate) fn new(plan: Plan, invariants: Invariants, commits_max: u64) -> Self {
         let Invariants { always, finally, others } = invariants;
         let mut all = oracle::all();
         all.extend(others);
@@ -102,7 +105,10 @@ impl World {
             elapsed: Duration::ZERO,
             jumped_ms: 0,
             counts: Counts::default(),
+            commits_max,
             killed: false,
+            kills_due: 0,
+            kills: 0,
             store_failed: false,
             violation: None,
             promises: BTreeMap::new(),
@@ -244,6 +250,7 @@ impl World {
     pub(crate) fn kill(&self) {
         let mut inner = self.lock();
         inner.killed = true;
+        inner.kills += 1;
         inner.line("fault", "the process is killed".into());
         drop(inner);
         self.shared.ended.notify_one();
@@ -253,6 +260,12 @@ impl World {
     pub(crate) fn is_alive(&self, life: u64) -> bool {
         let inner = self.lock();
         inner.life == life && !inner.killed
+    }
+
+    /// Whether every kill that was due has ended a life.
+    pub(crate) fn kills_strike(&self) -> bool {
+        let inner = self.lock();
+        inner.kills == inner.kills_due
     }
 
     pub(crate) fn store_failed(&self) -> bool {
@@ -306,11 +319,17 @@ impl World {
         };
         *at += 1;
         let at = *at;
+        if inner.counts.commits > inner.commits_max {
+            let text = format!("it has not in {} groups of commits", inner.commits_max);
+            inner.violate("a world comes to its end", text);
+            self.shared.ended.notify_one();
+        }
         let planned = inner.plan.faults.iter();
         let faults: Vec<Fault> = planned
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
+        inner.kills_due += u64::from(faults.iter().any(|fault| fault.is_kill()));
         let latency = inner.plan.latency();
         (at, faults, latency)
     }

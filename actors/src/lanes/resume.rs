@@ -1,5 +1,6 @@
 //! Brings a run back: from the queue, from a sleep, after a backoff, after a lost process.
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
 use ghostlight_storage as storage;
@@ -29,6 +30,9 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     }
     let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
+    if planted(Planted::LoseAdmitted) {
+        changes.delete(&Key::live(AgentKey::from(&args.path), run));
+    }
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
     let entering = Entering {
@@ -81,6 +85,7 @@ pub(super) async fn resume(
             // Before anything is written: a run of an unknown type is left alone.
             node.kinds.child(&stored.record.agent_type)?;
             stored.record.state = applied(&stored.record, Event::Woken)?;
+            stored.record.attempt += u32::from(planted(Planted::WakeAsAttempt));
         }
         // A timer of an earlier wait.
         Phase::Starting | Phase::Running if woken => return Ok(LaneEnd::UNCHANGED),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Phase;
 use ghostlight_protocol::{AgentKey, RunId, RunKey, RunState};
 use ghostlight_storage as storage;
@@ -271,7 +272,9 @@ async fn record(
         None => {
             let incarnation = node.incarnation;
             let live = LiveRecord { parent, run_id, agent_type, waiting: false, incarnation };
-            changes.put(&Key::live(agent, run), &live);
+            if !planted(Planted::ForgetLive) {
+                changes.put(&Key::live(agent, run), &live);
+            }
         }
     }
     writer.append(&mut [LogEntry::Started], now_ms, &mut changes, &mut parts);

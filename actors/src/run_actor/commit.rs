@@ -3,6 +3,7 @@
 use ghostlight_protocol::Phase;
 use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::Call;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{AgentKey, Failure};
 use ghostlight_storage as storage;
@@ -72,6 +73,12 @@ impl RunActorState {
         }
         self.in_flight =
             Some(InFlight { entries, first_number, queued, queued_bytes, record, before, ends });
+        if planted(Planted::PublishEarly)
+            && let Some(in_flight) = self.in_flight.take()
+        {
+            self.publish(&in_flight);
+            self.in_flight = Some(in_flight);
+        }
         self.send(myself, parts, changes.into_batch());
     }
 
@@ -212,7 +219,9 @@ impl RunActorState {
                     parent: self.record.parent.clone(),
                     run_id: self.record.run_id.clone(),
                 };
-                changes.put(&Key::timer(*due_ms, self.shared.run), &timer);
+                if !planted(Planted::LoseTimer) {
+                    changes.put(&Key::timer(*due_ms, self.shared.run), &timer);
+                }
                 changes.put(&self.live_key(), &self.live_record(true));
                 true
             }
