@@ -20,6 +20,9 @@ use crate::trace::{Line, Trace};
 /// What the wall clock shows when a world begins: 2026-01-01.
 const EPOCH_MS: u64 = 1_767_225_600_000;
 
+/// More messages than this for each group of commits are a system that goes in circles.
+const MESSAGES_A_COMMIT: u64 = 10;
+
 /// What outlives every life of the simulated process. Clones share it.
 #[derive(Clone)]
 pub struct World {
@@ -319,8 +322,9 @@ impl World {
         };
         *at += 1;
         let at = *at;
-        if inner.counts.commits > inner.commits_max {
-            let text = format!("it has not in {} groups of commits", inner.commits_max);
+        let Counts { commits, messages, .. } = inner.counts;
+        if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
+            let text = format!("it has not in {commits} groups of commits, {messages} messages");
             inner.violate("a world comes to its end", text);
             self.shared.ended.notify_one();
         }
