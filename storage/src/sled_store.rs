@@ -100,7 +100,23 @@ impl SledStore {
     /// # Errors
     /// As [`SledStore::open`]; the lock is let go then.
     pub fn open_locked(lock: FolderLock, durability: Durability) -> Result<Self, Error> {
-        let (engine, count) = open::open(lock)?;
+        Self::open_with(lock, durability, space::RESERVE_BYTES)
+    }
+
+    /// Opens the store on a disk that may be nearly full, for whoever reads, deletes, and changes
+    /// single records, and adds nothing; otherwise as [`SledStore::open_locked`].
+    ///
+    /// It opens whatever is free, as long as the engine finds the little that it writes when it
+    /// opens, and commits while 8 MiB are free.
+    ///
+    /// # Errors
+    /// As [`SledStore::open`]; the lock is let go then.
+    pub fn open_spare(lock: FolderLock, durability: Durability) -> Result<Self, Error> {
+        Self::open_with(lock, durability, space::SPARE_BYTES)
+    }
+
+    fn open_with(lock: FolderLock, durability: Durability, reserve: u64) -> Result<Self, Error> {
+        let (engine, count) = open::open(lock, reserve)?;
         let commits = Cell::new(Commits { applied: count, synced: count });
         Ok(Self { engine, durability, commits, unsynced: Cell::default(), syncs: Cell::new(0) })
     }

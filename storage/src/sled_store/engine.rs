@@ -44,8 +44,7 @@ struct Failure {
 }
 
 impl Engine {
-    pub(super) fn new(parts: Parts) -> Self {
-        let reserve = space::RESERVE_BYTES;
+    pub(super) fn new(parts: Parts, reserve: u64) -> Self {
         Self { parts: Some(parts), failure: OnceCell::new(), reserve }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::acked::{self, Mark};
 use super::engine::{Engine, Parts};
 use super::log_check::{self, Damage};
-use super::space;
+use super::space::{self, RESERVE_BYTES};
 use crate::Error;
 use crate::committer::panic_text;
 use crate::lock::{FolderLock, sync_folder, why};
@@ -43,20 +43,22 @@ const FILLERS: RangeInclusive<u8> = 1..=24;
 const SLOW_OPEN: Duration = Duration::from_secs(1);
 
 /// Opens the engine; also returns how many commits it holds.
-pub(super) fn open(lock: FolderLock) -> Result<(Engine, u64), Error> {
+///
+/// An engine without the full reserve is opened whatever is free: what it needs for that is little,
+/// and a start that finds no space changes nothing.
+pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Error> {
     let folder = lock.folder().to_owned();
     let failed = |why: String| Error::Open { folder: folder.clone(), why };
     let store = folder.join("store");
-    space::check(&folder, space::RESERVE_BYTES).map_err(failed)?;
-    let lock = if store.try_exists().map_err(|error| failed(why(&error)))? {
-        lock
-    } else {
-        make(lock, &store)?
-    };
+    let exists = store.try_exists().map_err(|error| failed(why(&error)))?;
+    if !exists || reserve == RESERVE_BYTES {
+        space::check(&folder, RESERVE_BYTES).map_err(failed)?;
+    }
+    let lock = if exists { lock } else { make(lock, &store)? };
     remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
     let required = acknowledged(&folder, &store)?;
     let begun = Instant::now();
-    let engine = open_engine(lock, &store)?;
+    let engine = open_engine(lock, &store, reserve)?;
     if begun.elapsed() > SLOW_OPEN {
         tracing::info!(folder = %folder.display(), elapsed = ?begun.elapsed(), "opened the store");
     }
@@ -127,7 +129,7 @@ fn make(lock: FolderLock, store: &Path) -> Result<FolderLock, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
         _ => {}
     }
-    let engine = open_engine(lock, &unfinished)?;
+    let engine = open_engine(lock, &unfinished, RESERVE_BYTES)?;
     let written = engine.call("write", |db| {
         db.insert(FORMAT_KEY, &FORMAT.to_be_bytes())?;
         db.insert(COUNT_KEY, &0_u64.to_be_bytes())?;
@@ -171,7 +173,7 @@ pub(super) fn remove_unfinished_snapshots(store: &Path) -> io::Result<()> {
     if removed { sync_folder(store) } else { Ok(()) }
 }
 
-fn open_engine(lock: FolderLock, store: &Path) -> Result<Engine, Error> {
+fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
     let folder = lock.folder().to_owned();
     let config = sled::Config::new()
         .path(store)
@@ -193,7 +195,7 @@ fn open_engine(lock: FolderLock, store: &Path) -> Result<Engine, Error> {
     // Recovery itself writes, and puts a new snapshot in the place of the old one.
     log.sync_data().map_err(failed)?;
     sync_folder(store).map_err(failed)?;
-    Ok(Engine::new(Parts { db, log, lock, mark: RefCell::new(None) }))
+    Ok(Engine::new(Parts { db, log, lock, mark: RefCell::new(None) }, reserve))
 }
 
 /// Nothing is repaired or removed: what looks like a repair may lose what was acknowledged.
