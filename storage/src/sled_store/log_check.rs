@@ -26,6 +26,9 @@ const SEGMENT_HEADER_BYTES: usize = 20;
 const MESSAGE_HEADER_BYTES_MAX: usize = 32;
 const SEGMENT: u64 = SEGMENT_BYTES as u64;
 
+/// No message begins in so many zeros, but perhaps in the last few of them.
+const ZEROS: [u8; 4096] = [0; 4096];
+
 /// Kinds of messages.
 const CAP: u8 = 2;
 const LINK: u8 = 10;
@@ -160,6 +163,11 @@ struct Found {
 fn search(segment: &[u8], from: usize, numbers: &RangeInclusive<u64>) -> Vec<Found> {
     let (mut found, mut at) = (Vec::new(), from);
     while at < segment.len() {
+        // What was never written, or was cut off by an earlier start, is mostly all there is.
+        if segment[at..].starts_with(&ZEROS) {
+            at += ZEROS.len() - MESSAGE_HEADER_BYTES_MAX;
+            continue;
+        }
         match Message::read(segment, at, numbers) {
             Some(message) => {
                 found.push(Found { segment: message.segment, commit: message.commit() });
