@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::lock::sync_folder;
 
 /// Two slots, written in turn, a page apart: a write that is torn spoils one of them.
-const SLOTS: [u64; 2] = [0, 4096];
+pub(super) const SLOTS: [u64; 2] = [0, 4096];
 const FILE_BYTES: usize = 8192;
 const MAGIC: &[u8; 8] = b"glacked1";
 /// The text of a boot id.
@@ -101,6 +101,13 @@ impl Mark {
         if let Err(error) = self.file.sync_data() {
             tracing::warn!(%error, "cannot sync what was acknowledged");
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn unwritable(store: &Path, count: u64) -> Self {
+        let mut mark = Self::open(store, count).expect("the store has one");
+        mark.file = File::open(path(store)).expect("the store has one");
+        mark
     }
 
     fn write(&mut self, acked: Acked) -> io::Result<()> {
