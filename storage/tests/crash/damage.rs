@@ -60,7 +60,7 @@ fn damage_never_takes_back_what_was_acknowledged_in_silence() {
         }
     }
     println!("{figures:?}");
-    assert!(figures.commits_lost > 0 && figures.harmless > 0, "{figures:?}");
+    assert!(figures.commits_lost > 0, "{figures:?}");
 }
 
 /// Writes some segments in a few lives, of which the last one ends by SIGKILL, or in order.
