@@ -12,7 +12,7 @@ use ghostlight_supervisor::{ExitNotice, ExitReason};
 use storage::CommitterHandle;
 
 pub use self::builder::SystemBuilder;
-pub(crate) use self::builder::open_locked;
+pub(crate) use self::builder::open_spare;
 
 use crate::agent_ref::AgentRef;
 use crate::messages::{AgentMsg, RunExit};

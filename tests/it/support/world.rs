@@ -202,12 +202,12 @@ pub(crate) async fn check_script(world: &World, ops: &[Op]) {
 }
 
 /// Watches every run from its first frame on, and from somewhere later.
-struct Watch {
+pub(crate) struct Watch {
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Watch {
-    fn new(system: &System, ledger: &Arc<Ledger>) -> Self {
+    pub(crate) fn new(system: &System, ledger: &Arc<Ledger>) -> Self {
         let mut entered = ledger.watch();
         let (system, ledger) = (System::clone(system), Arc::clone(ledger));
         let task = tokio::spawn(async move {
