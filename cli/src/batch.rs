@@ -27,6 +27,8 @@ pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
 /// How often a launch is taken over anew when it cannot be watched: for about two minutes.
 const WATCH_TRIES: u32 = 9;
+/// How often that is tried once the run is cancelled: within [`CANCEL_GRACE`].
+const CANCELLED_TRIES: u32 = 4;
 /// How often a command that nobody can watch is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
@@ -252,6 +254,11 @@ impl Child for Command {
 
 impl Command {
     fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+        if cx.is_cancelled() {
+            // A run that was cancelled comes back to read what its command has written; nothing is
+            // started for it.
+            return Err(cancelled_error());
+        }
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
         let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
@@ -275,19 +282,28 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
         let mut made = false;
-        for tried in 1.. {
+        let (mut tried, mut tried_cancelled) = (0, 0);
+        loop {
+            tried += 1;
+            tried_cancelled += u32::from(cx.is_cancelled());
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
-                Err(error) if !is_final(&error) && tried < WATCH_TRIES => error,
+                Err(error)
+                    if !is_final(&error)
+                        && tried < WATCH_TRIES
+                        && tried_cancelled < CANCELLED_TRIES =>
+                {
+                    error
+                }
                 end => return end,
             };
             tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
             tokio::select! {
                 biased;
-                () = cx.cancelled() => return Err(RunError::new("cancelled").kind("cancelled")),
+                // There is a command to be stopped, and output to be read.
+                () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
                 () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2),
             }
         }
-        unreachable!("the last try returns")
     }
 
     /// Starts a planned launch or takes it over, stores its output, and returns its end.
@@ -302,8 +318,13 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let begun = match self.spec(cx, attempt, input) {
             Ok(spec) => {
-                let (dir, known) = (dir.clone(), *made);
-                let begin = move || (begin(&dir, &spec, known), dir.path().exists());
+                let (dir, known, cancelled) = (dir.clone(), *made, cx.is_cancelled());
+                let begin = move || {
+                    if cancelled && !known && !dir.path().exists() {
+                        return (Err(cancelled_error()), false);
+                    }
+                    (begin(&dir, &spec, known), dir.path().exists())
+                };
                 let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
                 *made |= exists;
                 begun?
@@ -368,7 +389,7 @@ impl Command {
             () = cx.cancelled() => {
                 launch::cancel(dir, TERM_GRACE).await?;
                 self.follow(cx, dir, number, true).await?;
-                return Err(RunError::new("cancelled").kind("cancelled"));
+                return Err(cancelled_error());
             }
             concluded = &mut follow => concluded?,
             // All output is stored; the end is a moment away.
@@ -450,6 +471,10 @@ pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
 }
 
+fn cancelled_error() -> RunError {
+    RunError::new("cancelled").kind("cancelled")
+}
+
 /// Whether trying again is useless, or was not asked for.
 fn is_final(error: &RunError) -> bool {
     matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled" | "folder-gone"))
@@ -458,6 +483,9 @@ fn is_final(error: &RunError) -> bool {
 /// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
 /// middle must not leave its command behind. `false` if that cannot be known.
 async fn stopped(dir: &LaunchDir) -> bool {
+    if matches!(tokio::fs::try_exists(dir.path()).await, Ok(false)) {
+        return true;
+    }
     for _ in 0..KILL_TRIES {
         match launch::cancel(dir, Duration::ZERO).await {
             Ok(launch::Cancelled::OutOfReach) => return false,

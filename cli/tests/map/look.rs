@@ -105,6 +105,58 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
 }
 
 #[test]
+fn a_cancel_without_an_owner_loses_no_output() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let mut done = place.gate("done");
+    let script = "trap 'echo stopped; exit 3' TERM; echo 1; dd bs=1 count=1 < gate 2> /dev/null; \
+                  echo 2; echo err >&2; printf 3; echo x > done; dd bs=1 count=1 < gate 2> /dev/null";
+    let args = ["map", "x", "--", "sh", "-c", script];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    let id = only_run(&place);
+    map.sigkill();
+    gate.open(1);
+    done.read_one();
+    for _ in 0..2 {
+        let cancelled = place.run(["cancel", &id, "--reason", "enough"]);
+        assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    }
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("x: aborted: enough"), "{}", ended.stderr);
+    let tail = place.run(["tail", &id]);
+    // The gate's byte is passed on by dd.
+    assert_eq!(String::from_utf8(tail.stdout).unwrap(), "1\nx2\n3stopped\n");
+    assert_eq!(tail.stderr.matches("err\n").count(), 1, "{}", tail.stderr);
+    let again = place.run(args);
+    assert!(again.stderr.contains("x: aborted: enough"), "{}", again.stderr);
+    assert_eq!(place.run(["tail", &id]).stdout, b"1\nx2\n3stopped\n", "nothing is doubled");
+    assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
+}
+
+#[test]
+fn a_cancelled_run_starts_no_command() {
+    let place = Place::new();
+    // The launch is planned and cannot be made; its command was never started.
+    std::fs::create_dir(place.path(".ghostlight")).unwrap();
+    std::fs::write(place.path(".ghostlight/launches"), "in the way").unwrap();
+    let args = ["map", "x", "--", "sh", "-c", "echo {} >> log"];
+    let mut map = place.ghostlight(args);
+    let mut map = place.spawn(map.env("GHOSTLIGHT_LOG", "warn"));
+    map.read_note();
+    map.sigkill();
+    std::fs::remove_file(place.path(".ghostlight/launches")).unwrap();
+    let id = only_run(&place);
+    let cancelled = place.run(["cancel", &id]);
+    assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("x: aborted"), "{}", ended.stderr);
+    assert!(!place.path(".ghostlight/launches").exists(), "nothing was launched");
+}
+
+#[test]
 fn clear_removes_ended_runs_and_their_ids_for_good() {
     let place = Place::new();
     let args = ["map", "x", "--", "sh", "-c", "echo {} >> log"];
