@@ -1,20 +1,24 @@
 //! The agents of `map`: a batch is the parent, each command a run.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+mod begin;
+mod input;
+mod launches;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use ghostlight::prelude::*;
 
+use self::begin::{Begun, begin};
+pub(crate) use self::input::{CommandInput, Text};
+pub(crate) use self::launches::{Launches, kill_all};
+use self::launches::{STOPPED, Watched, remove, stopped};
 use crate::inputs::substitute;
 use crate::launch::{
-    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, Recovered,
-    ShimClaim, ShimHandle, SpawnError, Spec, Status as LaunchStatus,
+    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimClaim,
+    ShimHandle, Spec, Status as LaunchStatus,
 };
 use crate::lines::Stream;
 use crate::sweep::launches_of;
@@ -29,12 +33,6 @@ const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
 const WATCH_TRIES: u32 = 9;
 /// How often that is tried once the run is cancelled: within [`CANCEL_GRACE`].
 const CANCELLED_TRIES: u32 = 4;
-/// How often a command that nobody can watch is tried to be killed, and how far apart.
-const KILL_TRIES: u32 = 5;
-const KILL_WAIT: Duration = Duration::from_secs(1);
-/// The file that tells the next owner that we killed a command: it did not fail.
-const STOPPED: &str = "stopped-by-owner";
-
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
     /// How many commands run at the same time.
@@ -51,61 +49,6 @@ impl Agent for Batch {
             ..AgentSettings::default()
         }
     }
-}
-
-/// Bytes that are usually text: an argument, an input, a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Text {
-    /// UTF-8.
-    Text(String),
-    /// Anything else.
-    Bytes {
-        /// The bytes, in base64.
-        base64: String,
-    },
-}
-
-impl From<&OsStr> for Text {
-    fn from(text: &OsStr) -> Self {
-        match text.to_str() {
-            Some(text) => Self::Text(text.to_owned()),
-            None => Self::Bytes { base64: BASE64_STANDARD.encode(text.as_bytes()) },
-        }
-    }
-}
-
-impl Text {
-    /// The bytes.
-    ///
-    /// # Errors
-    /// Broken base64.
-    pub(crate) fn to_os(&self) -> Result<OsString, RunError> {
-        Ok(match self {
-            Self::Text(text) => text.into(),
-            Self::Bytes { base64 } => OsString::from_vec(BASE64_STANDARD.decode(base64)?),
-        })
-    }
-
-    /// The text as people read it.
-    pub(crate) fn display(&self) -> String {
-        self.to_os().map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
-    }
-}
-
-/// What a run of [`Command`] is given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CommandInput {
-    /// The command and its arguments, with `{}` for the input.
-    pub(crate) command: Vec<Text>,
-    /// The input.
-    pub(crate) input: Text,
-    /// The working directory.
-    pub(crate) cwd: Text,
-    /// Why the input cannot be run at all, if it cannot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
 }
 
 /// What a completed command leaves.
@@ -133,50 +76,6 @@ enum LaunchEnd {
     Void,
     /// It could not be started or watched, for want of something that may come back.
     NotStarted(String),
-}
-
-/// Launches that are being watched, for a stop that kills them.
-#[derive(Debug, Default)]
-pub(crate) struct Launches {
-    active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
-}
-
-impl Launches {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, LaunchDir>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The launches that are being watched.
-    pub(crate) fn active(&self) -> Vec<LaunchDir> {
-        self.lock().values().cloned().collect()
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-}
-
-/// Kills the commands of these launches. The next owner starts them again, without counting an
-/// attempt.
-pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
-    let kill = |dir: LaunchDir| async move {
-        let marker = dir.path().join(STOPPED);
-        match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "a stopped command will look like a failed one");
-            }
-            Err(error) => tracing::error!(%error, "a stopped command was not marked"),
-        }
-        if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-            tracing::warn!(%error, "a command was not killed");
-        }
-    };
-    let kills: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(kill(dir))).collect();
-    for kill in kills {
-        // A panic in one is no reason to leave the others alone.
-        let _ = kill.await;
-    }
 }
 
 /// Executes one command under a shim that outlives the program.
@@ -480,80 +379,6 @@ fn is_final(error: &RunError) -> bool {
     matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled" | "folder-gone"))
 }
 
-/// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
-/// middle must not leave its command behind. `false` if that cannot be known.
-async fn stopped(dir: &LaunchDir) -> bool {
-    if matches!(tokio::fs::try_exists(dir.path()).await, Ok(false)) {
-        return true;
-    }
-    for _ in 0..KILL_TRIES {
-        match launch::cancel(dir, Duration::ZERO).await {
-            Ok(launch::Cancelled::OutOfReach) => return false,
-            Ok(_) => return true,
-            Err(error) => tracing::warn!(%error, "a command that nobody watches is not killed yet"),
-        }
-        tokio::time::sleep(KILL_WAIT).await;
-    }
-    false
-}
-
-/// Removes a launch folder, in the background: the next sweep finds what is left of it.
-fn remove(dir: LaunchDir) {
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = dir.remove() {
-            tracing::warn!(%error, "a launch folder was not removed");
-        }
-    });
-}
-
-enum Begun {
-    NotStarted(String),
-    Alive(ShimHandle),
-    Ended(LaunchStatus),
-    Vanished(Option<ShimClaim>),
-    Void,
-}
-
-/// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
-///
-/// `made`: the folder is known to have been there.
-fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, RunError> {
-    if made && !dir.path().exists() {
-        // Its command may still work, unseen: a second one must not be started beside it.
-        let text = format!("the launch folder {} is gone", dir.path().display());
-        return Err(RunError::new(text).kind("folder-gone"));
-    }
-    let parent = dir.path().parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(parent)?;
-    let fresh = match dir.create() {
-        Ok(()) => true,
-        Err(launch::Error::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::AlreadyExists =>
-        {
-            false
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let mut not_started = None;
-    if fresh {
-        match launch::spawn(dir, spec) {
-            Ok(shim) => return Ok(Begun::Alive(shim)),
-            Err(error @ (SpawnError::TooLong | SpawnError::Nul)) => {
-                return Err(RunError::from(error).kind("spawn-failed").permanent());
-            }
-            // Something else has the launch, or nobody: look.
-            Err(SpawnError::Lost) => {}
-            Err(error) => not_started = Some(RunError::from(error).to_string()),
-        }
-    }
-    Ok(match launch::recover(dir)? {
-        Recovered::Alive(shim) => Begun::Alive(shim),
-        Recovered::Ended(status) => Begun::Ended(status),
-        Recovered::Vanished(claim) => Begun::Vanished(claim),
-        Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),
-    })
-}
-
 fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, RunError> {
     match &status.end {
         CommandEnd::Exited { code: 0 } => Ok(CommandOutput { exit_code: 0 }),
@@ -570,25 +395,5 @@ fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, R
                 .kind("spawn-failed")
                 .permanent())
         }
-    }
-}
-
-/// Keeps a launch among the watched ones.
-struct Watched {
-    launches: Arc<Launches>,
-    folder: PathBuf,
-}
-
-impl Watched {
-    fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
-        let folder = dir.path().to_owned();
-        launches.lock().insert(folder.clone(), dir.clone());
-        Self { launches: Arc::clone(launches), folder }
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.launches.lock().remove(&self.folder);
     }
 }
