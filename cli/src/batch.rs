@@ -13,8 +13,8 @@ use ghostlight::prelude::*;
 
 use self::begin::{Begun, begin};
 pub(crate) use self::input::{CommandInput, Text};
-pub(crate) use self::launches::{Launches, kill_all};
-use self::launches::{STOPPED, Watched, remove, stopped};
+pub(crate) use self::launches::Launches;
+use self::launches::{STOPPED, Watched, remove, stop, stopped};
 use crate::inputs::substitute;
 use crate::launch::{
     self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimClaim,
@@ -29,9 +29,12 @@ pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 /// How long a run waits, doubled each time, when its command could not be run.
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
-/// How often a launch is taken over anew when it cannot be watched: for about two minutes.
-const WATCH_TRIES: u32 = 9;
-/// How often that is tried once the run is cancelled: within [`CANCEL_GRACE`].
+/// The longest wait of a run whose command cannot be run or watched.
+const TROUBLE_WAIT: Duration = Duration::from_secs(60);
+/// How long a run waits, durably and outside memory, when we have killed its command: the next owner
+/// goes on with it.
+const STOPPED_WAIT: Duration = Duration::from_millis(1500);
+/// How often a launch is taken over anew when its run is cancelled: within [`CANCEL_GRACE`].
 const CANCELLED_TRIES: u32 = 4;
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
@@ -72,8 +75,10 @@ enum LaunchEnd {
     Ended(LaunchStatus),
     /// The command is gone without an exit status.
     Vanished,
-    /// It was never executed, or we killed it ourselves: no attempt is counted.
+    /// It was never executed, or an earlier owner killed it: no attempt is counted.
     Void,
+    /// We have killed it ourselves, or not begun it, since the program stops.
+    Stopped,
     /// It could not be started or watched, for want of something that may come back.
     NotStarted(String),
 }
@@ -119,6 +124,7 @@ impl Child for Command {
             match end? {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
+                LaunchEnd::Stopped => cx.sleep(STOPPED_WAIT).await,
                 LaunchEnd::NotStarted(why) => {
                     not_started += 1;
                     if not_started >= self.attempts_max {
@@ -170,7 +176,8 @@ impl Command {
     }
 
     /// Executes a planned launch to its end. Our own trouble in watching it is no failure of the
-    /// command, and no reason to begin it again: the launch is taken over anew.
+    /// command, and no reason to kill it or to begin it again: the launch is taken over anew, for as
+    /// long as it takes.
     async fn execute(
         &self,
         cx: &RunContext,
@@ -181,26 +188,23 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
         let mut made = false;
-        let (mut tried, mut tried_cancelled) = (0, 0);
+        let mut tried_cancelled = 0;
         loop {
-            tried += 1;
             tried_cancelled += u32::from(cx.is_cancelled());
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
-                Err(error)
-                    if !is_final(&error)
-                        && tried < WATCH_TRIES
-                        && tried_cancelled < CANCELLED_TRIES =>
-                {
-                    error
-                }
+                Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
                 end => return end,
             };
-            tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
+            if wait < TROUBLE_WAIT {
+                tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
+            } else {
+                tracing::error!(run_id = cx.run_id(), %error, "a command is still not watched");
+            }
             tokio::select! {
                 biased;
                 // There is a command to be stopped, and output to be read.
                 () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
-                () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2),
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
             }
         }
     }
@@ -217,10 +221,12 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let begun = match self.spec(cx, attempt, input) {
             Ok(spec) => {
-                let (dir, known, cancelled) = (dir.clone(), *made, cx.is_cancelled());
+                let (dir, known) = (dir.clone(), *made);
+                let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
                 let begin = move || {
-                    if cancelled && !known && !dir.path().exists() {
-                        return (Err(cancelled_error()), false);
+                    if (cancelled || stopping) && !known && !dir.path().exists() {
+                        let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
+                        return (begun, false);
                     }
                     (begin(&dir, &spec, known), dir.path().exists())
                 };
@@ -231,7 +237,11 @@ impl Command {
             Err(error) => return Err(error),
         };
         let _watched = Watched::new(&self.launches, dir);
+        if self.launches.are_stopping() && matches!(begun, Begun::Alive(_)) {
+            stop(dir.clone()).await;
+        }
         match begun {
+            Begun::Not => Ok(LaunchEnd::Stopped),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
@@ -319,15 +329,19 @@ impl Command {
             tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
         }
         self.follow(cx, dir, number, true).await?;
-        Ok(if stopped { LaunchEnd::Void } else { LaunchEnd::Vanished })
+        Ok(match (self.launches.are_stopping(), stopped) {
+            (true, _) => LaunchEnd::Stopped,
+            (false, true) => LaunchEnd::Void,
+            (false, false) => LaunchEnd::Vanished,
+        })
     }
 
     fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> LaunchEnd {
-        let killed = matches!(status.end, CommandEnd::Signaled { .. });
-        if killed && dir.path().join(STOPPED).exists() {
-            return LaunchEnd::Void;
+        match status.end {
+            CommandEnd::Signaled { .. } if self.launches.are_stopping() => LaunchEnd::Stopped,
+            CommandEnd::Signaled { .. } if dir.path().join(STOPPED).exists() => LaunchEnd::Void,
+            _ => LaunchEnd::Ended(status),
         }
-        LaunchEnd::Ended(status)
     }
 
     /// Stores output lines as chunks, each with the offset after it, up to the end of the launch;
@@ -397,3 +411,6 @@ fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, R
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use crate::launch::{self, LaunchDir, Recovered, ShimClaim, ShimHandle, SpawnErro
 
 /// Where a launch stands.
 pub(super) enum Begun {
+    /// Nobody has begun it, nor does now.
+    Not,
     NotStarted(String),
     Alive(ShimHandle),
     Ended(Status),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub(super) const STOPPED: &str = "stopped-by-owner";
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
+    stopping: AtomicBool,
 }
 
 impl Launches {
@@ -24,36 +26,41 @@ impl Launches {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The launches that are being watched.
-    pub(crate) fn active(&self) -> Vec<LaunchDir> {
-        self.lock().values().cloned().collect()
-    }
-
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
+
+    /// Whether commands are being killed, and none is started any more.
+    pub(super) fn are_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Lets no command be started any more, and kills all that are there.
+    pub(crate) async fn stop_all(&self) {
+        // Said first: a launch that is not in the list yet reads it once it is.
+        self.stopping.store(true, Ordering::Release);
+        let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
+        let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
+        for stop in stops {
+            // A panic in one is no reason to leave the others alone.
+            let _ = stop.await;
+        }
+    }
 }
 
-/// Kills the commands of these launches. The next owner starts them again, without counting an
-/// attempt.
-pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
-    let kill = |dir: LaunchDir| async move {
-        let marker = dir.path().join(STOPPED);
-        match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "a stopped command will look like a failed one");
-            }
-            Err(error) => tracing::error!(%error, "a stopped command was not marked"),
+/// Kills the command of a launch, marked so that its next owner knows who did. It is started again
+/// later, without counting an attempt.
+pub(super) async fn stop(dir: LaunchDir) {
+    let marker = dir.path().join(STOPPED);
+    match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "a stopped command will look like a failed one");
         }
-        if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-            tracing::warn!(%error, "a command was not killed");
-        }
-    };
-    let kills: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(kill(dir))).collect();
-    for kill in kills {
-        // A panic in one is no reason to leave the others alone.
-        let _ = kill.await;
+        Err(error) => tracing::error!(%error, "a stopped command was not marked"),
+    }
+    if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
+        tracing::warn!(%error, "a command was not killed");
     }
 }
 

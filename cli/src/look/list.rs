@@ -62,7 +62,11 @@ fn row(run: &RunInfo) -> String {
         Some(end) => format!("{:.1}", end.saturating_sub(run.started_at) as f64 / 1000.0),
         None => "-".to_owned(),
     };
-    let status = if run.queued { "queued" } else { run.status.as_str() };
+    let status = match () {
+        () if run.queued => "queued",
+        () if run.suspended && !run.status.is_hard() => "suspended",
+        () => run.status.as_str(),
+    };
     let input = match &run.input_preview {
         Some(serde_json::Value::String(text)) => one_line(text, 60),
         Some(value) => one_line(&value.to_string(), 60),

@@ -88,10 +88,16 @@ fn a_second_interrupt_kills_and_is_no_failure_of_the_commands() {
     map.signal(Signal::INT);
     let ended = map.wait();
     assert_eq!(ended.code(), Some(130), "{}", ended.stderr);
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    assert_eq!(listed.matches("suspended").count(), 2, "nothing runs any more: {listed}");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""suspended":true"#).count(), 2, "{runs}");
     gate.open(2);
     let ended = place.run(args);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["1", "1", "2", "2"], "killed, and started again");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""attempt":1,"#).count(), 2, "no attempt is counted: {runs}");
 }
 
 #[test]
