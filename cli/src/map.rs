@@ -66,7 +66,12 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let lock = owner::take(&args.place.data).await?;
+    let lock = tokio::select! {
+        biased;
+        // Nothing has begun that would have to be ended.
+        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+        lock = owner::take(&args.place.data) => lock?,
+    };
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
     if args.detach {
