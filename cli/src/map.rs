@@ -164,7 +164,7 @@ async fn run(
 ) -> Result<(), Stop> {
     let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
-    loop {
+    for order in 0.. {
         let permit = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
@@ -182,8 +182,8 @@ async fn run(
             item = work.feed.next() => item,
         };
         let job = match item {
-            Some(Item::Input(input)) => Job::input(&mut ids, input),
-            Some(Item::Failed(error)) => match Job::refused(&mut ids, error) {
+            Some(Item::Input(input)) => Job::input(&mut ids, order, input),
+            Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
                 Ok(job) => job,
                 Err(note) => {
                     let _ = watcher.events.send(Event::Unreadable(note)).await;

@@ -257,3 +257,16 @@ fn a_cleared_id_brings_no_older_end_back() {
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(0));
     assert_eq!(place.lines("log"), ["x", "x", "x"]);
 }
+
+#[test]
+fn runs_are_listed_in_the_order_of_their_inputs() {
+    let place = Place::new();
+    let words: Vec<String> = (0..30).map(|n| format!("input-{n}")).collect();
+    let map = ["map", "--no-sync"].into_iter().chain(words.iter().map(String::as_str));
+    assert_eq!(place.run(map.chain(["--", "true"])).code(), Some(0));
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    let mut lines = listed.lines();
+    assert!(lines.next().unwrap().contains("ELAPSED"), "{listed}");
+    let inputs: Vec<&str> = lines.filter_map(|line| line.split_whitespace().nth(3)).collect();
+    assert_eq!(inputs, words);
+}
