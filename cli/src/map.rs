@@ -164,7 +164,8 @@ async fn run(
 ) -> Result<(), Stop> {
     let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
-    for order in 0.. {
+    let mut order = 0;
+    loop {
         let permit = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
@@ -196,6 +197,7 @@ async fn run(
             }
             None => break,
         };
+        order += 1;
         let watch = watcher.begin(job, &mut work.left_over).await?;
         watching.spawn(async move {
             let watched = watch.await;

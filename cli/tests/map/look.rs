@@ -264,9 +264,15 @@ fn runs_are_listed_in_the_order_of_their_inputs() {
     let words: Vec<String> = (0..30).map(|n| format!("input-{n}")).collect();
     let map = ["map", "--no-sync"].into_iter().chain(words.iter().map(String::as_str));
     assert_eq!(place.run(map.chain(["--", "true"])).code(), Some(0));
-    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
-    let mut lines = listed.lines();
-    assert!(lines.next().unwrap().contains("ELAPSED"), "{listed}");
-    let inputs: Vec<&str> = lines.filter_map(|line| line.split_whitespace().nth(3)).collect();
-    assert_eq!(inputs, words);
+    let listed = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    let listed: Vec<serde_json::Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let order = |run: &serde_json::Value| run["displayOrder"].as_i64().unwrap();
+    for run in &listed {
+        assert_eq!(run["inputPreview"], words[order(run) as usize].as_str());
+    }
+    // Two that are dispatched side by side may be recorded in either order, but not in the same ms.
+    let at: Vec<_> = listed.iter().map(|run| (run["startedAt"].as_i64(), order(run))).collect();
+    assert!(at.is_sorted(), "{at:?}");
+    assert_eq!(at.len(), words.len());
 }
