@@ -1,17 +1,8 @@
 use std::process::Stdio;
 
-use crate::support::{Place, sorted};
+use crate::support::{Place, only_run, sorted};
 
 const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
-
-/// The id of the only run.
-fn only_run(place: &Place) -> String {
-    let listed = place.run(["runs", "--json"]);
-    assert_eq!(listed.code(), Some(0), "{}", listed.stderr);
-    let line = String::from_utf8(listed.stdout).unwrap();
-    let value: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
-    value["runId"].as_str().unwrap().to_owned()
-}
 
 #[test]
 fn tails_cross_a_kill_without_gap_or_repeat() {

@@ -6,3 +6,4 @@ mod basics;
 mod interruptions;
 mod look;
 mod support;
+mod trouble;
