@@ -5,6 +5,7 @@ mod input;
 mod launches;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl Child for Command {
         let mut attempt = 1;
         let mut not_started = 0;
         for number in 0u64.. {
-            let planned = cx.step(("launch", number), async || self.plan(cx, number)).await?;
+            let planned = cx.step(("launch", number), async || self.plan(cx, number).await).await?;
             let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
             let body = async || self.execute(cx, &dir, number, attempt, &input).await;
             let end = cx.step(("command", number), body).await;
@@ -126,14 +127,12 @@ impl Child for Command {
                 LaunchEnd::Void => {}
                 LaunchEnd::Stopped => cx.sleep(STOPPED_WAIT).await,
                 LaunchEnd::NotStarted(why) => {
+                    // The machine is short of something, which is no failure of the command: give it
+                    // time, as much as it takes.
                     not_started += 1;
-                    if not_started >= self.attempts_max {
-                        let text =
-                            format!("the command could not be run, {not_started} times: {why}");
-                        return Err(RunError::new(text).kind("not-run"));
-                    }
-                    // The machine is short of something: give it time.
-                    cx.sleep(NOT_STARTED_WAIT.saturating_mul(1 << not_started.min(6))).await;
+                    let wait = (NOT_STARTED_WAIT * (1 << not_started.min(7))).min(TROUBLE_WAIT);
+                    warn(cx, &why, wait, "a command is not started yet");
+                    cx.sleep(wait).await;
                 }
                 LaunchEnd::Vanished if attempt >= self.attempts_max => {
                     let text =
@@ -158,12 +157,29 @@ impl Child for Command {
 }
 
 impl Command {
-    fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
-        if cx.is_cancelled() {
-            // A run that was cancelled comes back to read what its command has written; nothing is
-            // started for it.
-            return Err(cancelled_error());
+    /// Names a launch, as soon as the machine lets us.
+    async fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+        let mut wait = NOT_STARTED_WAIT;
+        loop {
+            if cx.is_cancelled() {
+                // A run that was cancelled comes back to read what its command has written; nothing
+                // is started for it.
+                return Err(cancelled_error());
+            }
+            let error = match self.try_plan(cx, number) {
+                Err(error) if !error.is_permanent() => error,
+                planned => return planned,
+            };
+            warn(cx, &error, wait, "a command is not planned yet");
+            tokio::select! {
+                biased;
+                () = cx.cancelled() => {}
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
+            }
         }
+    }
+
+    fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
         let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
@@ -195,11 +211,7 @@ impl Command {
                 Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
                 end => return end,
             };
-            if wait < TROUBLE_WAIT {
-                tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
-            } else {
-                tracing::error!(run_id = cx.run_id(), %error, "a command is still not watched");
-            }
+            warn(cx, &error, wait, "a command is not watched for a while");
             tokio::select! {
                 biased;
                 // There is a command to be stopped, and output to be read.
@@ -284,7 +296,7 @@ impl Command {
         if !shim.in_reach() {
             tracing::warn!(
                 run_id = cx.run_id(),
-                "the command runs in another pid namespace; it is waited for"
+                "the command cannot be reached, as in another pid namespace; it is waited for"
             );
         }
         let follow = async {
@@ -382,6 +394,15 @@ impl Command {
 /// The folder of a run's nth launch.
 pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
+}
+
+/// Says what keeps a command; loudly where that lasts.
+fn warn(cx: &RunContext, error: &dyn Display, wait: Duration, what: &str) {
+    if wait < TROUBLE_WAIT {
+        tracing::warn!(run_id = cx.run_id(), %error, "{what}");
+    } else {
+        tracing::error!(run_id = cx.run_id(), %error, "{what}; it is tried again every minute");
+    }
 }
 
 fn cancelled_error() -> RunError {

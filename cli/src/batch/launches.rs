@@ -19,6 +19,8 @@ pub(super) const STOPPED: &str = "stopped-by-owner";
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
     stopping: AtomicBool,
+    #[cfg(test)]
+    begun: std::sync::atomic::AtomicUsize,
 }
 
 impl Launches {
@@ -28,6 +30,12 @@ impl Launches {
 
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// How often a launch was begun or taken over.
+    #[cfg(test)]
+    pub(super) fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Whether commands are being killed, and none is started any more.
@@ -74,6 +82,8 @@ impl Watched {
     pub(super) fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
         let folder = dir.path().to_owned();
         launches.lock().insert(folder.clone(), dir.clone());
+        #[cfg(test)]
+        launches.begun.fetch_add(1, Ordering::Relaxed);
         Self { launches: Arc::clone(launches), folder }
     }
 }

@@ -191,6 +191,11 @@ impl Running {
         self.child.wait().unwrap();
     }
 
+    /// Waits for the end without reading the output; returns the exit status.
+    pub(crate) fn wait_unread(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     pub(crate) fn wait(mut self) -> Ended {
         let mut stdout = Vec::new();
         if let Some(out) = &mut self.stdout {
