@@ -132,15 +132,19 @@ impl Actor for RunActor {
             progress_timer: false,
             _permit: permit,
         };
-        if state.record.state.cancelling {
-            // The crash came between the request and the end.
-            state.ending = Ending::Decided(Decided::Aborted);
-            state.cascade(&myself);
-            let _ = myself.cast(RunMsg::Queued);
-        } else if let Some(decided) = decided {
+        // The process was lost between the request and the end.
+        let cancelling = state.record.state.cancelling;
+        if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
+            if cancelling {
+                state.cascade(&myself);
+            }
             let _ = myself.cast(RunMsg::Queued);
         } else {
+            if cancelling {
+                // Before the code is entered, so that it never finds itself not cancelled.
+                state.cancel_is_durable(&myself);
+            }
             state.enter(&myself, child, input);
         }
         Ok(state)

@@ -96,6 +96,23 @@ impl System {
         crate::list::parents(&self.inner.node.committer).await
     }
 
+    /// At most `limit` addresses of agents that have runs, after `after`: a page for those who may not
+    /// hold them all. Fewer than `limit` are the last ones. The order is always the same, and is not
+    /// that of the addresses; `after` need not have runs any more.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn agents_after(
+        &self,
+        after: Option<&AgentPath>,
+        limit: usize,
+    ) -> Result<Vec<AgentPath>, Error> {
+        crate::list::parents_after(&self.inner.node.committer, after, limit).await
+    }
+
     /// The addresses of the agents in memory.
     pub fn agents_in_memory(&self) -> Vec<AgentPath> {
         self.inner.node.agents.ids().into_iter().map(|(path, _)| path).collect()

@@ -1,5 +1,7 @@
 //! Brings a run back: from the queue, from a sleep, after a backoff, after a lost process.
 
+use std::time::Duration;
+
 use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
 use ghostlight_storage as storage;
@@ -117,10 +119,9 @@ pub(super) async fn resume(
         "run resumed"
     );
     let record = stored.record;
-    let enters = decided.is_none() && !record.state.cancelling;
     let permit = match record.state.phase {
         // A run that only has to be ended needs no place.
-        _ if !enters => Some(None),
+        _ if decided.is_some() => Some(None),
         Phase::Starting => None,
         _ => node.permit_now(&args.path),
     };
@@ -162,6 +163,11 @@ fn lose_attempt(
     now_ms: u64,
 ) -> Result<Option<Decided>, Error> {
     let record = &mut stored.record;
+    let cancelling = record.state.cancelling;
+    if cancelling && (is_parked(record) || record.state.phase == Phase::Starting) {
+        // Nobody executed it when the cancel came.
+        return Ok(Some(Decided::Aborted));
+    }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
         return Ok(None);
@@ -169,11 +175,9 @@ fn lose_attempt(
     let child = args.node.kinds.child(&record.agent_type)?;
     let progressed = progress_end > record.attempt_began_at;
     record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
-    if record.state.cancelling {
-        return Ok(None);
-    }
     let policy = child.recovery();
     match policy.next(record.futile) {
+        NextAttempt::GiveUp if cancelling => Ok(Some(Decided::Aborted)),
         NextAttempt::GiveUp => {
             record.futile = record.futile.saturating_sub(1);
             let message = format!("{} attempts in a row made no progress", policy.attempts_max);
@@ -184,6 +188,8 @@ fn lose_attempt(
             })))
         }
         NextAttempt::Resume { after } => {
+            // A cancelled run is entered to come to its end, which nothing is won by putting off.
+            let after = if cancelling { Duration::ZERO } else { after };
             record.state = applied(record, Event::Lost { backoff: !after.is_zero() })?;
             if record.state.phase == Phase::BackingOff {
                 record.wake_at_ms = Some(now_ms.saturating_add(millis(after)));
