@@ -101,6 +101,7 @@ pub(super) async fn enter(
         // The run is recorded: the next life of the agent finds it.
         tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
         args.node.hub.failed(run, &error);
+        args.node.call_waiting(run);
         LaneEnd::slot(true)
     })
 }
