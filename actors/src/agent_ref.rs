@@ -399,13 +399,17 @@ impl AgentRef {
             waiter.as_ref().map(|(shared, _)| Waiting::register(shared, run, Some(name)));
         let limit =
             waiter.as_ref().map(|(shared, ordinal)| TimeLimit::begin(shared, *ordinal, within));
-        let mut timer = pin!(tokio::time::sleep(limit.as_ref().map_or(within, |(_, left)| *left)));
+        let mut timer = pin!(tokio::time::sleep(limit.as_ref().map_or(within, |limit| limit.left)));
+        // What is found late, by a run that was out of memory, says whether it came in time.
+        let is_late = |at: u64| limit.as_ref().is_some_and(|limit| at > limit.due_ms);
+        let timeout = || Err(milestone_timeout(run_id, name, within));
         let mut tail = self.tail_known(run_id, After::START);
         poll_fn(|cx| {
             while let Poll::Ready(frame) = tail.poll_frame(cx) {
                 let found = match frame {
                     Some(Ok(frame)) => match reached(&frame, name) {
                         Ok(None) => continue,
+                        Ok(Some(milestone)) if is_late(milestone.at) => timeout(),
                         Ok(Some(milestone)) => Ok(milestone),
                         Err(status) => Err(Error::NoMilestone {
                             run_id: run_id.to_string(),
@@ -428,7 +432,7 @@ impl AgentRef {
                     }
                 }
             }
-            timer.as_mut().poll(cx).map(|()| Err(milestone_timeout(run_id, name, within)))
+            timer.as_mut().poll(cx).map(|()| timeout())
         })
         .await
     }

@@ -44,13 +44,13 @@ impl<'a> Sleep<'a> {
     }
 
     fn begin(&self, ordinal: u64) -> Stage {
-        let left = set(self.shared, ordinal, self.duration);
+        let (_, left) = set(self.shared, ordinal, self.duration);
         Stage::Sleeping(ordinal, Box::pin(tokio::time::sleep(left)))
     }
 }
 
-/// Records when a sleep is due, unless the log says so, and returns how much of it is left.
-fn set(shared: &Shared, ordinal: u64, duration: Duration) -> Duration {
+/// Records when a sleep is due, unless the log says so. Returns that time, and how much is left.
+fn set(shared: &Shared, ordinal: u64, duration: Duration) -> (u64, Duration) {
     let now = shared.node.clock.now_ms();
     let mut inner = shared.lock();
     let due = inner.journal.sleep_due(ordinal).unwrap_or_else(|| {
@@ -59,7 +59,7 @@ fn set(shared: &Shared, ordinal: u64, duration: Duration) -> Duration {
         due_ms
     });
     inner.sleeps.insert(ordinal, due);
-    Duration::from_millis(due.saturating_sub(now))
+    (due, Duration::from_millis(due.saturating_sub(now)))
 }
 
 /// The time limit of a wait inside a run, recorded like a sleep: it begins once, and wakes a run
@@ -67,13 +67,15 @@ fn set(shared: &Shared, ordinal: u64, duration: Duration) -> Duration {
 pub(crate) struct TimeLimit {
     shared: Arc<Shared>,
     ordinal: u64,
+    pub(crate) due_ms: u64,
+    pub(crate) left: Duration,
 }
 
 impl TimeLimit {
-    /// Begins the limit, or goes on with it; returns how much is left.
-    pub(crate) fn begin(shared: &Arc<Shared>, ordinal: u64, within: Duration) -> (Self, Duration) {
-        let left = set(shared, ordinal, within);
-        (Self { shared: Arc::clone(shared), ordinal }, left)
+    /// Begins the limit, or goes on with it.
+    pub(crate) fn begin(shared: &Arc<Shared>, ordinal: u64, within: Duration) -> Self {
+        let (due_ms, left) = set(shared, ordinal, within);
+        Self { shared: Arc::clone(shared), ordinal, due_ms, left }
     }
 }
 

@@ -27,3 +27,4 @@ mod suspension;
 mod syncs;
 mod tails;
 mod types;
+mod waits;
