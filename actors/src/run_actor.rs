@@ -84,7 +84,7 @@ pub(crate) struct RunActorState {
     progress_timer: bool,
     /// A timer that judges dormancy is under way.
     dormant_timer: bool,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Actor for RunActor {
@@ -132,7 +132,7 @@ impl Actor for RunActor {
             progress_at: None,
             progress_timer: false,
             dormant_timer: false,
-            _permit: permit,
+            permit,
         };
         if state.record.state.cancelling {
             // The crash came between the request and the end.

@@ -109,7 +109,7 @@ pub(super) async fn resume(
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     // Its code is about to register what it waits for anew.
-    node.waits.release(run);
+    let kept = node.waits.release(run);
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
@@ -128,6 +128,7 @@ pub(super) async fn resume(
         // A run that only has to be ended needs no place.
         _ if !enters => Some(None),
         Phase::Starting => None,
+        _ if kept.is_some() => Some(kept),
         _ => node.permit_now(&args.path),
     };
     let waits = permit.is_none();

@@ -286,7 +286,8 @@ impl RunActorState {
                 if let Some(due_ms) = due_ms {
                     node.timers.set(due_ms);
                 }
-                if node.waits.suspended(self.shared.run) {
+                // What it waits for goes with it, and may be executed: its place is not free.
+                if node.waits.suspended(self.shared.run, self.permit.take()) {
                     node.wake(self.shared.waiter());
                 }
             }
