@@ -19,6 +19,8 @@ use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
+use crate::shared::Shared;
+use crate::waits::Stays;
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Tail {
     source: Option<Source>,
     reading: Option<Reading>,
     stage: Arc<AtomicU8>,
+    /// The run whose code reads, until the tail is over.
+    stays: Option<Stays>,
 }
 
 /// What a tail does that is not ready.
@@ -106,7 +110,12 @@ impl Tail {
             behind: true,
             over: false,
         };
-        Self { source: Some(source), reading: None, stage }
+        Self { source: Some(source), reading: None, stage, stays: None }
+    }
+
+    /// Keeps the run whose code reads in memory: no frame would bring it back.
+    pub(crate) fn inside(self, run: Option<&Arc<Shared>>) -> Self {
+        Self { stays: run.map(Stays::new), ..self }
     }
 
     /// The next frame; `None` after the run's hard end. A position beyond the end of the log waits
@@ -145,6 +154,9 @@ impl Tail {
         let (source, frame) = std::task::ready!(reading.as_mut().poll(cx));
         self.reading = None;
         self.source = Some(source);
+        if frame.is_none() {
+            self.stays = None;
+        }
         Poll::Ready(frame)
     }
 }

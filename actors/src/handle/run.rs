@@ -141,9 +141,10 @@ impl<C: Child> Run<C> {
         }
     }
 
-    /// The run's frames, from a point on: replay, then live, without gap or repeat.
+    /// The run's frames, from a point on: replay, then live, without gap or repeat. Inside a run, it
+    /// keeps that run in memory until it is over or dropped.
     pub fn tail(&self, after: After) -> Tail {
-        self.agent.tail_known(&self.run_id, after)
+        self.agent.tail_known(&self.run_id, after).inside(self.inside.as_ref())
     }
 
     /// Asks for the run to be cancelled; durable when it returns, and idempotent.
