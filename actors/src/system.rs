@@ -6,7 +6,7 @@ mod recover;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::{ExitNotice, ExitReason};
 use storage::CommitterHandle;
@@ -223,11 +223,19 @@ impl Node {
                 RunExit::Lost
             }
         };
-        self.live.remove(ghostlight_protocol::RunKey::new(&parent, &run_id));
-        self.tell_parent(&parent, run_id, exit);
+        let run = RunKey::new(&parent, &run_id);
+        self.waits.exited(run);
+        self.live.remove(run);
+        self.tell_parent(&parent, run_id, run, exit);
     }
 
-    fn tell_parent(self: &Arc<Self>, parent: &AgentPath, run_id: RunId, exit: RunExit) {
+    fn tell_parent(
+        self: &Arc<Self>,
+        parent: &AgentPath,
+        run_id: RunId,
+        run: RunKey,
+        exit: RunExit,
+    ) {
         let message = AgentMsg::Exited(run_id, exit);
         match self.agents.get(parent) {
             Some(actor) => {
@@ -240,7 +248,7 @@ impl Node {
                     .get(parent.agent_type())
                     .is_ok_and(|kind| kind.settings.max_concurrent_runs.is_some());
                 // The slot may be somebody else's turn; a lost run is found by the next life.
-                if capped || exit == RunExit::Lost {
+                if capped || exit == RunExit::Lost || self.waits.is_called(run) {
                     self.send(parent, message);
                 }
             }

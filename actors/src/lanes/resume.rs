@@ -72,13 +72,17 @@ pub(super) async fn resume(
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
     let now_ms = node.clock.now_ms();
-    let due = stored.record.wake_at_ms.is_none_or(|due| due <= now_ms);
+    let is_due = |due: u64| due <= now_ms;
+    let due_ms = stored.record.wake_at_ms;
     let mut decided = None;
     let mut past = None;
     match stored.record.state.phase {
         Phase::Ended(_) => return Ok(LaneEnd::FREE),
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
-        Phase::Suspended | Phase::BackingOff if !due => return Ok(LaneEnd::UNCHANGED),
+        Phase::BackingOff if !due_ms.is_none_or(is_due) => return Ok(LaneEnd::UNCHANGED),
+        Phase::Suspended if !due_ms.is_some_and(is_due) && !is_called(args, run).await? => {
+            return Ok(LaneEnd::UNCHANGED);
+        }
         Phase::Suspended | Phase::BackingOff => {
             // Before anything is written: a run of an unknown type is left alone.
             node.kinds.child(&stored.record.agent_type)?;
@@ -106,6 +110,8 @@ pub(super) async fn resume(
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
+    // Its code is about to register what it waits for anew.
+    let kept = node.waits.release(run);
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
@@ -123,6 +129,7 @@ pub(super) async fn resume(
         // A run that only has to be ended needs no place.
         _ if decided.is_some() => Some(None),
         Phase::Starting => None,
+        _ if kept.is_some() => Some(kept),
         _ => node.permit_now(&args.path),
     };
     let waits = permit.is_none();
@@ -147,12 +154,26 @@ fn is_parked(record: &RunRecord) -> bool {
 }
 
 async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
+    let live = live(args, run).await?;
+    Ok(live.is_some_and(|live| live.incarnation == args.node.incarnation))
+}
+
+/// Whether a suspended run is to be entered, due or not: something has happened that it waits for,
+/// or may have, since an earlier process has left it so.
+async fn is_called(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
+    let waits = &args.node.waits;
+    if waits.is_outside(run) {
+        return Ok(waits.is_called(run));
+    }
+    Ok(live(args, run).await?.is_some_and(|live| !live.waiting))
+}
+
+async fn live(args: &AgentArgs, run: RunKey) -> Result<Option<LiveRecord>, Error> {
     let key = Key::live(AgentKey::from(&args.path), run);
-    let Some(read) = args.node.committer.get(key.clone().into_bytes()).await? else {
-        return Ok(false);
-    };
-    let live: LiveRecord = codec::decode(&key, &read.value)?;
-    Ok(live.incarnation == args.node.incarnation)
+    match args.node.committer.get(key.clone().into_bytes()).await? {
+        Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
+        None => Ok(None),
+    }
 }
 
 /// Counts a lost attempt, and decides about the next one. Returns how the run ends if there is none.
