@@ -29,7 +29,7 @@ use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
 pub(crate) use clear::{bury, children, purge};
-pub(crate) use start::start_existing;
+pub(crate) use start::{joins, start_existing};
 
 /// What a lane does.
 pub(crate) enum Operation {

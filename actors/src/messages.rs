@@ -117,6 +117,8 @@ pub(crate) enum RunMsg {
     Overdue,
     /// The cancels of all descendants are durable.
     Cascaded,
+    /// A dispatch of the run's own id.
+    Start(Box<StartRun>, Reply<Started>),
     Inspect(Reply<Option<Inspection>>),
     Cancel(String, Reply<()>),
     Tail(Reply<Option<()>>),

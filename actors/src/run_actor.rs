@@ -23,8 +23,9 @@ use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
+use crate::lanes::joins;
 use crate::log_writer::LogWriter;
-use crate::messages::{CodeEnd, Reply, RunMsg};
+use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::node::Permit;
 use crate::past::Signals;
 use crate::registry::ErasedChild;
@@ -168,6 +169,7 @@ impl Actor for RunActor {
                 state.cascades = state.cascades.saturating_sub(1);
                 state.pump(&myself);
             }
+            RunMsg::Start(start, reply) => state.start(&start, reply),
             RunMsg::Inspect(reply) => {
                 let _ = reply.send(state.inspection().map(Some));
             }
@@ -241,6 +243,22 @@ impl RunActorState {
             }
             Err(_) => false,
         }
+    }
+
+    /// Lets a dispatch of the run's id join it.
+    fn start(&self, start: &StartRun, reply: Reply<Started>) {
+        if self.ending.is_leaving() {
+            // Dropped unanswered, as a cancel is.
+            return;
+        }
+        if let Some(error) = &self.lost_to {
+            let _ = reply.send(Err(error.clone()));
+            return;
+        }
+        // After the end the actor is here for its code alone.
+        let stopping = matches!(self.ending, Ending::Ended);
+        let joined = joins(&self.stored, start, stopping);
+        let _ = reply.send(joined.map(|()| Started { already_existed: true, outcome: None }));
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {

@@ -4,6 +4,7 @@ pub(crate) mod code;
 pub(crate) mod disk;
 pub(crate) mod ledger;
 pub(crate) mod script;
+pub(crate) mod unreadable;
 pub(crate) mod world;
 
 use ghostlight::prelude::*;

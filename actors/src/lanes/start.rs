@@ -36,7 +36,7 @@ pub(super) async fn start(
     let (record, writer) = match record(args, start, phase, None).await {
         Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
-            start_existing(args, start, reply).await;
+            start_existing(args, start, false, reply).await;
             return LaneEnd::slot(held);
         }
         Err(error) => {
@@ -176,7 +176,7 @@ pub(super) async fn start_at_cap(
     let joined = LaneEnd { queued: -isize::from(number.is_some()), ..LaneEnd::UNCHANGED };
     let Some(number) = number else {
         match known(args, start).await {
-            Ok(true) => start_existing(args, start, reply).await,
+            Ok(true) => start_existing(args, start, false, reply).await,
             Ok(false) => _ = reply.send(Err(Error::CapExceeded { limit: cap })),
             Err(error) => _ = reply.send(Err(error)),
         }
@@ -188,7 +188,7 @@ pub(super) async fn start_at_cap(
             LaneEnd::UNCHANGED
         }
         Ok(Recorded::Taken) => {
-            start_existing(args, start, reply).await;
+            start_existing(args, start, false, reply).await;
             joined
         }
         Err(error) => {
@@ -304,22 +304,37 @@ async fn record(
     }
 }
 
-/// Joins the run that has the id, if it is the same run.
-pub(crate) async fn start_existing(args: &AgentArgs, start: &StartRun, reply: Reply<Started>) {
-    let _ = reply.send(join(args, start).await);
+/// Joins the run that has the id, if it is the same run. `executed`: whether somebody executes it, or
+/// is about to.
+pub(crate) async fn start_existing(
+    args: &AgentArgs,
+    start: &StartRun,
+    executed: bool,
+    reply: Reply<Started>,
+) {
+    let _ = reply.send(join(args, start, executed).await);
 }
 
-async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
+async fn join(args: &AgentArgs, start: &StartRun, executed: bool) -> Result<Started, Error> {
     let run = RunKey::new(&args.path, &start.run_id);
     let committer = &args.node.committer;
-    let run_id = || start.run_id.to_string();
     let Some(stored) = Stored::read_key(committer, run).await? else {
-        return Err(Error::Cleared(run_id()));
+        return Err(Error::Cleared(start.run_id.to_string()));
     };
-    let record = stored.record;
+    joins(&stored.record, start, args.node.live.is_stopping(run))?;
+    let ended = outcome(committer, run, &stored.record).await?;
+    // An interrupted run that is executed again may still end well: wait for it.
+    let outcome = ended.filter(|_| stored.record.state.status().is_hard() || !executed);
+    Ok(Started { already_existed: true, outcome })
+}
+
+/// Whether a dispatch joins the run that has its id; asked wherever that run is. `stopping`: whether
+/// its code has not returned although it has ended.
+pub(crate) fn joins(record: &RunRecord, start: &StartRun, stopping: bool) -> Result<(), Error> {
+    let run_id = || start.run_id.to_string();
     if record.agent_type != start.agent_type {
-        let asked = start.agent_type.to_owned();
-        return Err(Error::WrongType { run_id: run_id(), actual: record.agent_type, asked });
+        let (asked, actual) = (start.agent_type.to_owned(), record.agent_type.clone());
+        return Err(Error::WrongType { run_id: run_id(), actual, asked });
     }
     if record.input_digest != start.input_digest {
         return Err(Error::DifferentInput { run_id: run_id() });
@@ -328,12 +343,8 @@ async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
         let was = if record.detached { "detached" } else { "awaited" };
         return Err(Error::DifferentMode { run_id: run_id(), was });
     }
-    if record.state.status().is_hard() && args.node.live.is_stopping(run) {
+    if record.state.status().is_hard() && stopping {
         return Err(Error::StillStopping(run_id()));
     }
-    let ended = outcome(committer, run, &record).await?;
-    // An interrupted run that is executed again may still end well: wait for it.
-    let executed = args.node.live.get(run).is_some();
-    let outcome = ended.filter(|_| record.state.status().is_hard() || !executed);
-    Ok(Started { already_existed: true, outcome })
+    Ok(())
 }
