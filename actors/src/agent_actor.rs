@@ -233,7 +233,11 @@ impl AgentState {
             }
         }
         for request in pending {
-            self.request(myself, run_id.clone(), request);
+            match (&end.not_cancelled, request) {
+                // It would only cancel it again, and again.
+                (Some(error), RunRequest::Clear(reply)) => _ = reply.send(Err(error.clone())),
+                (_, request) => self.request(myself, run_id.clone(), request),
+            }
         }
     }
 

@@ -95,6 +95,8 @@ pub(crate) struct LaneEnd {
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
     pub(crate) admission: Option<Admission>,
+    /// Why the run, which goes on, was not cancelled.
+    pub(crate) not_cancelled: Option<Error>,
 }
 
 /// What an admission from the queue came to.
@@ -107,8 +109,14 @@ pub(crate) enum Admission {
 }
 
 impl LaneEnd {
-    pub(crate) const UNCHANGED: Self =
-        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: None };
+    pub(crate) const UNCHANGED: Self = Self {
+        entering: None,
+        live: false,
+        holds_slot: None,
+        queued: 0,
+        admission: None,
+        not_cancelled: None,
+    };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, failed, hold, say};
 use crate::support::code::Data;
+use crate::support::disk::Fault;
 
 /// A parent whose hooks note that they are called, and then do what the bench says.
 #[derive(Clone, Default)]
@@ -476,4 +477,32 @@ async fn a_cancel_beside_the_first_commit_after_the_hook_is_durable_once_answere
         assert_eq!(bench.entered(), ["x"], "it is not entered again");
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_cancel_fails_before_it_is_entered_goes_on() {
+    for clears in [false, true] {
+        bounded(async {
+            let (data, hooked) = (Data::new(), Hooked::default());
+            let bench = hooked.bench.clone();
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            // The incarnation, the dispatch, the cancel.
+            let disk = data.disk(Some((3, Fault::Refuse)));
+            let system = data.on(&disk).agent(hooked).child(worker).start().await.unwrap();
+            let agent = system.agent::<Hooked>("h").unwrap();
+            let run = agent.start::<Worker>(say("a")).id("wait-a").await.unwrap();
+            bench.seen("start wait-a", 1).await;
+            let refused = match clears {
+                true => agent.clear(&RunFilter::default()).await.unwrap_err(),
+                false => run.cancel("enough").await.unwrap_err(),
+            };
+            assert!(matches!(refused, Error::Storage(_)), "{refused}");
+            // Nobody asks for the run any more, and no idle agent looks for what it has left.
+            bench.open("start");
+            let entered = bench.seen("enter wait-a", 1);
+            tokio::time::timeout(Duration::from_secs(1), entered).await.expect("entered at once");
+            assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "a");
+        })
+        .await;
+    }
 }

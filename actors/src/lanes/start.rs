@@ -121,13 +121,13 @@ async fn cancel_entering(
     reason: &str,
     reply: Reply<()>,
 ) -> LaneEnd {
-    let Entering { record, record_revision, writer, .. } = entering;
-    let (head, head_revision) = (writer.head, writer.head_revision);
-    let stored = Stored { record, record_revision, head, head_revision };
     let cancelled = async {
         // It may have been executed before, and what it has dispatched goes first.
-        let path = args.path.child(&stored.record.agent_type, run_id)?;
+        let path = args.path.child(&entering.record.agent_type, run_id)?;
         crate::cascade::cancel_live(&args.node, &path, reason).await?;
+        let (record, writer) = (entering.record.clone(), entering.writer.clone());
+        let (record_revision, head) = (entering.record_revision, writer.head);
+        let stored = Stored { record, record_revision, head, head_revision: writer.head_revision };
         abort(args, stored, writer, reason).await
     };
     match cancelled.await {
@@ -137,8 +137,9 @@ async fn cancel_entering(
         }
         Err(error) => {
             tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
-            let _ = reply.send(Err(error));
-            LaneEnd::slot(true)
+            let _ = reply.send(Err(error.clone()));
+            // As if nobody had asked: whoever goes on with it is the owner that it has.
+            LaneEnd { not_cancelled: Some(error), ..LaneEnd::enter(entering) }
         }
     }
 }
