@@ -96,7 +96,7 @@ impl Actor for AgentActor {
             next_queue_number: found.next_queue_number,
             queued: found.queued,
             admitting: false,
-            turns: Turns::new(found.owed),
+            turns: Turns::new(&args.node, found.owed),
             active_at: Instant::now(),
             idle_timer: false,
             evicting: Vec::new(),
@@ -133,9 +133,15 @@ impl Actor for AgentActor {
             AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
             AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
             AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
-            AgentMsg::Owed(run_id) => state.turns.owe(run_id),
-            AgentMsg::OwedAgain(run_id) => state.turns.owed_again(run_id),
-            AgentMsg::Turn(turn) => state.turns.push(turn),
+            AgentMsg::Owed(run_id, work) => state.turns.owe(run_id, work),
+            AgentMsg::OwedAgain(run_id) => {
+                let work = state.args.node.turns.token();
+                state.turns.owed_again(run_id, work);
+            }
+            AgentMsg::Turn(turn) => {
+                let work = state.args.node.turns.token();
+                state.turns.push(turn, work);
+            }
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),

@@ -119,7 +119,7 @@ pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
 
 /// Who asks an agent for something.
 #[derive(Clone, Copy)]
-enum Asker {
+pub(crate) enum Asker {
     /// Refused while the system drains.
     Outside,
     /// The system itself, which finishes what it has begun.
@@ -135,14 +135,13 @@ enum Next {
 impl Node {
     /// The agent's actor; brings the agent into memory if it is not.
     pub(crate) async fn agent(self: &Arc<Self>, path: &AgentPath) -> Found {
-        if self.is_draining() {
-            return Err(Error::Stopped);
-        }
-        self.agent_inside(path).await
+        self.agent_for(Asker::Outside, path).await
     }
 
-    /// As [`Node::agent`], also while the system drains: for what it has begun and has to finish.
-    async fn agent_inside(self: &Arc<Self>, path: &AgentPath) -> Found {
+    pub(crate) async fn agent_for(self: &Arc<Self>, asker: Asker, path: &AgentPath) -> Found {
+        if matches!(asker, Asker::Outside) && self.is_draining() {
+            return Err(Error::Stopped);
+        }
         let next = {
             let mut slots = self.agents.lock();
             match slots.get_mut(path) {
@@ -235,10 +234,7 @@ impl Node {
         mut message: impl FnMut(Reply<T>) -> AgentMsg,
     ) -> Result<T, Error> {
         loop {
-            let actor = match asker {
-                Asker::Outside => self.agent(path).await?,
-                Asker::Inside => self.agent_inside(path).await?,
-            };
+            let actor = self.agent_for(asker, path).await?;
             let (reply, answer) = oneshot::channel();
             if actor.cast(message(reply)).is_ok()
                 && let Some(answer) = unless_gone(&actor, answer).await

@@ -6,6 +6,7 @@ use ghostlight_protocol::RunId;
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage as storage;
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::Error;
 use crate::error::RunError;
@@ -72,8 +73,8 @@ pub(crate) enum AgentMsg {
     ClearOverdue(RunId),
     /// The operation in a run's lane is done.
     LaneDone(RunId, LaneEnd),
-    /// A run owes the agent a finish hook.
-    Owed(RunId),
+    /// A run owes the agent a finish hook, which a shutdown waits for.
+    Owed(RunId, TaskTrackerToken),
     /// A failed delivery is tried again.
     OwedAgain(RunId),
     TurnDone(TurnEnd),

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::agents::Agents;
+use crate::agents::{Agents, Asker};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
@@ -45,6 +45,8 @@ pub(crate) struct Node {
     /// No new work is taken.
     pub(crate) draining: AtomicBool,
     seed: Mutex<fastrand::Rng>,
+    /// The turns that are due or at work.
+    pub(crate) turns: TaskTracker,
     tasks: TaskTracker,
     kill: CancellationToken,
     executions: Option<Executions>,
@@ -100,6 +102,7 @@ impl Node {
             failure: OnceLock::new(),
             draining: AtomicBool::new(false),
             seed: Mutex::new(fastrand::Rng::with_seed(seed)),
+            turns: TaskTracker::new(),
             tasks: TaskTracker::new(),
             kill: CancellationToken::new(),
             executions,
@@ -193,15 +196,21 @@ impl Node {
 
     /// Tells the parent that it owes itself a finish hook; its rows say so, too.
     pub(crate) fn owed(self: &Arc<Self>, parent: &AgentPath, run: &RunId) {
-        self.send(parent, AgentMsg::Owed(run.clone()));
+        // From here on, before anybody learns that the run has ended, a shutdown waits for it.
+        let message = AgentMsg::Owed(run.clone(), self.turns.token());
+        self.send_as(Asker::Inside, parent, message);
     }
 
     /// Sends a message to an agent, bringing it into memory if need be.
     pub(crate) fn send(self: &Arc<Self>, agent: &AgentPath, message: AgentMsg) {
+        self.send_as(Asker::Outside, agent, message);
+    }
+
+    fn send_as(self: &Arc<Self>, asker: Asker, agent: &AgentPath, message: AgentMsg) {
         let (node, agent, mut message) = (Arc::clone(self), agent.clone(), message);
         self.spawn(async move {
             // What cannot be delivered now is found in the store by the next start of the agent.
-            while let Ok(actor) = node.agent(&agent).await {
+            while let Ok(actor) = node.agent_for(asker, &agent).await {
                 match actor.cast(message) {
                     Err(MessagingErr::SendErr(unsent)) => message = unsent,
                     _ => return,

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use ghostlight::prelude::*;
+use ghostlight::storage::MemoryStore;
 use ghostlight::testing::TestSystem;
-use ghostlight::{Error, RunFilter};
+use ghostlight::{Error, RunFilter, SystemBuilder};
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, failed, hold, say};
@@ -204,21 +205,17 @@ async fn a_clear_does_not_wait_for_a_start_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_no_hook() {
+async fn a_shutdown_waits_for_no_start_hook() {
     bounded(async {
         let (mut system, agent, bench) = started(Hooked::default()).await;
-        agent.run::<Worker>(say("a")).id("slow").await.unwrap();
         agent.start::<Worker>(say("a")).id("wait").await.unwrap();
         bench.seen("start wait", 1).await;
-        bench.seen("finish slow completed", 1).await;
         let begin = tokio::time::Instant::now();
         assert_eq!(system.system().clone().shutdown().await, 0);
         assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         bench.open("start");
-        bench.open("finish");
         system.crash().await.unwrap();
         bench.seen("start wait", 2).await;
-        bench.seen("finish slow completed", 2).await;
         bench.seen("finish wait completed", 1).await;
         assert_eq!(bench.count("enter wait"), 1);
     })
@@ -505,4 +502,66 @@ async fn a_run_whose_cancel_fails_before_it_is_entered_goes_on() {
         })
         .await;
     }
+}
+
+/// The parts of a system whose agent `h` is [`Hooked`].
+async fn hooked_on(store: &MemoryStore, hooked: &Hooked) -> (System, AgentHandle<Hooked>) {
+    let worker = Worker { bench: hooked.bench.clone(), ..Worker::default() };
+    let builder = SystemBuilder::on_memory_store(store.reopen()).seed(1);
+    let system = builder.agent(hooked.clone()).child(worker).start().await.unwrap();
+    let agent = system.agent::<Hooked>("h").unwrap();
+    (system, agent)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_finish_hooks_that_are_due() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        // The hook of the first is at work, that of the second is due, and the third run ends later.
+        for id in ["slow-1", "slow-2"] {
+            agent.run::<Worker>(say("a")).id(id).await.unwrap();
+        }
+        agent.start::<Worker>(hold("g")).id("slow-3").await.unwrap();
+        bench.seen("enter slow-3", 1).await;
+        bench.seen("finish slow-1 completed", 1).await;
+        let open = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bench.open("g");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bench.open("finish");
+        };
+        let begin = tokio::time::Instant::now();
+        let (left, ()) = join(system.shutdown(), open).await;
+        assert_eq!((left, begin.elapsed().as_secs()), (0, 2));
+        let _next = hooked_on(&store, &hooked).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for id in 1..=3 {
+            assert_eq!(bench.count(&format!("finish slow-{id} completed")), 1, "slow-{id}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_no_longer_than_the_drain_for_a_hook_that_hangs() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        for id in ["slow-1", "2"] {
+            agent.run::<Worker>(say("a")).id(id).await.unwrap();
+        }
+        bench.seen("finish slow-1 completed", 1).await;
+        let begin = tokio::time::Instant::now();
+        assert_eq!(system.shutdown().await, 0);
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(bench.count("finish 2 completed"), 0);
+        bench.open("finish");
+        let _next = hooked_on(&store, &hooked).await;
+        bench.seen("finish 2 completed", 1).await;
+        bench.seen("finish slow-1 completed", 2).await;
+    })
+    .await;
 }
