@@ -143,6 +143,8 @@ impl Actor for AgentActor {
                 state.turns.push(turn, work);
             }
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
+            // That it has come is all: the idle time begins with it.
+            AgentMsg::Unwatched => {}
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
@@ -307,6 +309,10 @@ impl AgentState {
     }
 
     fn is_idle(&self) -> bool {
-        self.lanes.is_empty() && self.turns.is_empty() && self.queued == 0
+        let Self { args, lanes, turns, queued, .. } = self;
+        lanes.is_empty()
+            && turns.is_empty()
+            && *queued == 0
+            && !args.node.watched.contains(&args.path)
     }
 }

@@ -1,5 +1,7 @@
 //! Which agents are in memory, and how one gets there.
 
+mod watch;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +16,8 @@ use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
+
+pub(crate) use self::watch::{Watch, Watched};
 
 type Found = Result<ActorRef<AgentMsg>, Error>;
 

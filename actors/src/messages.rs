@@ -78,6 +78,8 @@ pub(crate) enum AgentMsg {
     /// A failed delivery is tried again.
     OwedAgain(RunId),
     TurnDone(TurnEnd),
+    /// The last open tail of the agent's runs is closed.
+    Unwatched,
     /// The queue may have a head now.
     AdmitAgain,
     /// Perhaps nothing has happened for the idle time.

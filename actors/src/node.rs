@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::agents::{Agents, Asker};
+use crate::agents::{Agents, Asker, Watched};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
@@ -36,6 +36,7 @@ pub(crate) struct Node {
     pub(crate) hub: Hub,
     pub(crate) live: LiveRuns,
     pub(crate) agents: Agents,
+    pub(crate) watched: Watched,
     pub(crate) timers: Timers,
     pub(crate) purge: Notify,
     runnable: Arc<Semaphore>,
@@ -96,6 +97,7 @@ impl Node {
             incarnation,
             live: LiveRuns::default(),
             agents: Agents::default(),
+            watched: Watched::default(),
             timers: Timers::default(),
             purge: Notify::new(),
             supervisors: OnceLock::new(),

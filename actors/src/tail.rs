@@ -14,6 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
 use crate::agent_ref::AgentRef;
+use crate::agents::Watch;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
@@ -63,6 +64,8 @@ pub(crate) struct Source {
     frames: Option<FrameMaker>,
     /// Subscribed once the log was read to its end: most readers of a run that has ended never do.
     live: Option<broadcast::Receiver<Published>>,
+    /// Gone once the tail is over.
+    watch: Option<Watch>,
     /// After `live`: fields are dropped in their order.
     _leave: Leave,
     /// The number of the next frame to deliver.
@@ -79,6 +82,7 @@ impl Tail {
         let run = RunKey::new(&agent.path, &run_id);
         let source = Source {
             _leave: Leave::new(&agent.node, run),
+            watch: Some(Watch::new(&agent.node, &agent.path)),
             agent: agent.clone(),
             run,
             run_id,
@@ -132,6 +136,7 @@ impl Source {
     async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
         loop {
             if self.over {
+                self.watch = None;
                 return None;
             }
             if let Some(frame) = self.page.pop_front() {
