@@ -330,6 +330,7 @@ pub(crate) struct Found {
     pub(crate) live: Vec<RunId>,
     /// Runs that nobody executes, and that no timer will wake.
     pub(crate) lost: Vec<RunId>,
+    /// How many runs wait in the queue, but for those of types that are not registered.
     pub(crate) queued: usize,
     pub(crate) next_queue_number: u64,
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
@@ -376,8 +377,8 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         }
     }
     each(&node.committer, Key::queue_of(agent), |key, value| {
-        codec::decode::<QueuedRecord>(key, value)?;
-        found.queued += 1;
+        let record: QueuedRecord = codec::decode(key, value)?;
+        found.queued += usize::from(node.kinds.executes(&record.agent_type));
         found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
         Ok(())
     })
@@ -415,15 +416,25 @@ pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error>
     })
 }
 
-/// The run that is admitted next.
+/// The run that is admitted next: the first, but for those of types that are not registered.
 pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
     let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
-    let limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
-    let page = args.node.committer.scan(prefix, None, limit).await?;
-    let Some(entry) = page.into_iter().next() else { return Ok(None) };
-    let key = Key::from_bytes(entry.key);
-    let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
-    Ok(Some(valid_id(&key, &record.run_id)?))
+    let mut limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
+    let mut after = None;
+    loop {
+        let page = args.node.committer.scan(prefix.clone(), after, limit).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        after = Some(last.key.clone());
+        for entry in page {
+            let key = Key::from_bytes(entry.key);
+            let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
+            if args.node.kinds.executes(&record.agent_type) {
+                return Ok(Some(valid_id(&key, &record.run_id)?));
+            }
+        }
+        // Almost always it is the first.
+        limit = PAGE;
+    }
 }
 
 async fn queue_position(
