@@ -78,6 +78,8 @@ pub(crate) struct Entering {
     pub(crate) past: Past,
     /// Its place, if it has one already.
     pub(crate) permit: Permit,
+    /// An earlier life was lost, and may have entered the code.
+    pub(crate) lost: bool,
 }
 
 /// Brings a cancel to a run that is on its way to its actor.
@@ -293,7 +295,7 @@ pub(crate) async fn spawn(
     entering: Entering,
     decided: Option<Decided>,
 ) -> Result<LaneEnd, Error> {
-    let Entering { record, record_revision, writer, past, permit } = entering;
+    let Entering { record, record_revision, writer, past, permit, lost: _ } = entering;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;

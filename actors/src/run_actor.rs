@@ -141,6 +141,10 @@ impl Actor for RunActor {
             state.ending = Ending::Decided(decided);
             let _ = myself.cast(RunMsg::Queued);
         } else {
+            if state.apply(Event::Started) {
+                // Nothing waits for it, but it is not left for the code's first entry.
+                let _ = myself.cast(RunMsg::Queued);
+            }
             state.enter(&myself, child, input);
         }
         Ok(state)

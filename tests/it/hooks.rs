@@ -565,3 +565,59 @@ async fn a_shutdown_waits_no_longer_than_the_drain_for_a_hook_that_hangs() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_a_start_hook_is_no_attempt() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        for time in 1..=12 {
+            let (system, agent) = hooked_on(&store, &hooked).await;
+            agent.start::<Worker>(hold("g")).id("wait").await.unwrap();
+            bench.seen("start wait", time).await;
+            system.crash().await;
+        }
+        bench.open("start");
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        bench.seen("enter wait", 1).await;
+        let run = agent.attach::<Worker>("wait").await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let info = run.inspect().await.unwrap().unwrap().run;
+        assert_eq!((info.status, info.attempt), (Status::Running, 1));
+        system.crash().await;
+        let (_system, agent) = hooked_on(&store, &hooked).await;
+        bench.seen("enter wait", 2).await;
+        let info = agent.inspect("wait").await.unwrap().unwrap().run;
+        assert_eq!((info.status, info.attempt), (Status::Running, 2));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_takes_the_process_down_at_once_is_not_entered_for_ever() {
+    bounded(async {
+        let (data, hooked) = (Data::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        for time in 1.. {
+            let recovery = RecoveryPolicy { attempts_max: 3, ..RecoveryPolicy::default() };
+            let worker = Worker { bench: bench.clone(), recovery, ..Worker::default() };
+            // Nothing that the run's actor commits is there before the crash.
+            let disk = data.disk(None).latency(Duration::from_millis(10));
+            let system = data.on(&disk).agent(hooked.clone()).child(worker).start().await.unwrap();
+            let agent = system.agent::<Hooked>("h").unwrap();
+            let run = agent.start::<Worker>(Do::Forever).id("a").await.unwrap();
+            let ended = tokio::select! {
+                () = bench.seen("enter a", time) => None,
+                ended = run.outcome() => Some(ended.unwrap()),
+            };
+            if let Some(ended) = ended {
+                assert_eq!(failed(ended).kind.as_deref(), Some("attempts-exhausted"));
+                // The first one may have been the hook's.
+                assert_eq!(time, 3 + 1 + 1);
+                break;
+            }
+            system.crash().await;
+        }
+    })
+    .await;
+}

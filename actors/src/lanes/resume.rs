@@ -37,6 +37,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         writer,
         past: Past::default(),
         permit: None,
+        lost: false,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
@@ -126,7 +127,7 @@ pub(super) async fn resume(
     };
     let waits = permit.is_none();
     let permit = permit.flatten();
-    let entering = Entering { record, record_revision: revision, writer, past, permit };
+    let entering = Entering { record, record_revision: revision, writer, past, permit, lost: true };
     if waits {
         return Ok(LaneEnd::enter(entering));
     }
@@ -164,6 +165,10 @@ fn lose_attempt(
     let record = &mut stored.record;
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
+        return Ok(None);
+    }
+    if record.state.phase == Phase::Starting {
+        // The start hook was at work, and the code was not entered.
         return Ok(None);
     }
     let child = args.node.kinds.child(&record.agent_type)?;

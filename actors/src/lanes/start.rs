@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::run::Phase;
+use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, RunId, RunKey, RunState};
 use ghostlight_storage as storage;
 use storage::payload::RECORD_INLINE_BYTES_MAX;
@@ -46,7 +46,8 @@ pub(super) async fn start(
     };
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
     let permit = start.permit.clone();
-    LaneEnd::enter(Entering { record, record_revision: 1, writer, past: Past::default(), permit })
+    let past = Past::default();
+    LaneEnd::enter(Entering { record, record_revision: 1, writer, past, permit, lost: false })
 }
 
 /// Calls the start hook, shows frame 0, and hands a run that is recorded to its actor. A cancel that
@@ -93,7 +94,14 @@ pub(super) async fn enter(
         }
         Ok((decided, Ok(permit))) => {
             entering.permit = permit;
-            spawn(args, run_id, entering, decided).await
+            let confirmed = match decided.is_none() && entering.lost {
+                true => confirm(args, &mut entering).await,
+                false => Ok(()),
+            };
+            match confirmed {
+                Ok(()) => spawn(args, run_id, entering, decided).await,
+                Err(error) => Err(error),
+            }
         }
         Ok((_, Err(error))) => Err(error),
     };
@@ -103,6 +111,20 @@ pub(super) async fn enter(
         args.node.hub.failed(run, &error);
         LaneEnd::slot(true)
     })
+}
+
+/// Records that the start hook is done, before the code is entered. Usually the run's actor does that
+/// meanwhile; but then code that takes the process down at once is never seen to be entered, and
+/// would be entered again for ever.
+async fn confirm(args: &AgentArgs, entering: &mut Entering) -> Result<(), Error> {
+    let Ok(state) = entering.record.state.apply(Event::Started) else { return Ok(()) };
+    entering.record.state = state;
+    let (key, mut changes) = (Key::record(entering.writer.run()), Changes::new());
+    changes.expect(&key, Expect::At(entering.record_revision));
+    changes.put(&key, &entering.record);
+    args.node.committer.commit(changes.into_batch()).await?;
+    entering.record_revision += 1;
+    Ok(())
 }
 
 fn show_start(args: &AgentArgs, entering: &Entering) {

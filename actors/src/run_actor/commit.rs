@@ -1,6 +1,5 @@
 //! One commit after another: what the code has queued, and what the run itself has to record.
 
-use ghostlight_protocol::Phase;
 use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::Call;
 use ghostlight_protocol::run::Event;
@@ -55,9 +54,6 @@ impl RunActorState {
         }
         if commit.entries.is_empty() && !self.record_dirty && !ends {
             return;
-        }
-        if self.state().phase == Phase::Starting {
-            self.apply(Event::Started);
         }
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
         let before = (self.writer.head, self.writer.head_revision);
