@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ghostlight_protocol::AgentPath;
 use ghostlight_supervisor::{Backoff, ChildSpec, Decision, Exhausted, ExitNotice};
 use ractor::{ActorId, ActorRef};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +35,7 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct Agents {
     slots: Mutex<HashMap<AgentPath, Slot>>,
+    changed: Notify,
 }
 
 impl Agents {
@@ -48,6 +49,7 @@ impl Agents {
         let Some(slot) = slots.get_mut(path) else { return };
         let before = std::mem::replace(&mut slot.place, Place::Up(actor.clone()));
         drop(slots);
+        self.changed.notify_waiters();
         if let Place::Coming(waiting) = before {
             for waiter in waiting {
                 let _ = waiter.send(Ok(actor.clone()));
@@ -71,6 +73,7 @@ impl Agents {
             slots.remove(path);
         }
         drop(slots);
+        self.changed.notify_waiters();
         if let Place::Coming(waiting) = place {
             let error =
                 || Error::AgentDown { agent: path.to_string(), why: notice.reason.to_string() };
@@ -82,6 +85,7 @@ impl Agents {
 
     fn failed(&self, path: &AgentPath, error: &Error) {
         let slot = self.lock().remove(path);
+        self.changed.notify_waiters();
         if let Some(Slot { place: Place::Coming(waiting), .. }) = slot {
             for waiter in waiting {
                 let _ = waiter.send(Err(error.clone()));
@@ -99,6 +103,17 @@ impl Agents {
         match &self.lock().get(path)?.place {
             Place::Up(actor) => Some(actor.clone()),
             Place::Coming(_) => None,
+        }
+    }
+
+    /// Waits until the end of an agent's actor was noticed.
+    async fn departed(&self, path: &AgentPath, actor: ActorId) {
+        loop {
+            let changed = self.changed.notified();
+            if self.get(path).is_none_or(|up| up.get_id() != actor) {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -240,14 +255,26 @@ impl Node {
         loop {
             let actor = self.agent_for(asker, path).await?;
             let (reply, answer) = oneshot::channel();
-            if actor.cast(message(reply)).is_ok()
-                && let Some(answer) = unless_gone(&actor, answer).await
-            {
-                return answer;
+            match actor.cast(message(reply)) {
+                Ok(()) => {
+                    // No answer: the actor is about to end, and takes no message once it has; or the
+                    // run's has, and the agent decides anew.
+                    if let Some(answer) = unless_gone(&actor, answer).await {
+                        return answer;
+                    }
+                }
+                Err(_) => self.departed(path, actor.get_id()).await?,
             }
-            // The actor, or the run's, has just ended. Its end is told to us in a moment, by a
-            // task of the same runtime; yielding a whole timer tick lets that happen.
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until the end of an agent's actor was noticed, and the next one may be asked for.
+    pub(crate) async fn departed(&self, path: &AgentPath, actor: ActorId) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            // Nobody notices anything any more.
+            () = self.stopped() => Err(self.gone()),
+            () = self.agents.departed(path, actor) => Ok(()),
         }
     }
 }

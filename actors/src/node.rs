@@ -134,6 +134,11 @@ impl Node {
         self.runnable.close();
     }
 
+    /// Waits until the system stops.
+    pub(crate) async fn stopped(&self) {
+        self.kill.cancelled().await;
+    }
+
     /// Waits until every task of the system is gone.
     pub(crate) async fn tasks_ended(&self) {
         self.tasks.close();
@@ -217,8 +222,9 @@ impl Node {
                     Err(MessagingErr::SendErr(unsent)) => message = unsent,
                     _ => return,
                 }
-                // It has just ended, and its end is told to us in a moment.
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                if node.departed(&agent, actor.get_id()).await.is_err() {
+                    return;
+                }
             }
         });
     }
@@ -228,8 +234,8 @@ impl Node {
     pub(crate) fn bring_back_if_needed(self: &Arc<Self>, args: AgentArgs, leaving: ActorId) {
         let node = Arc::clone(self);
         self.spawn(async move {
-            while node.agents.get(&args.path).is_some_and(|actor| actor.get_id() == leaving) {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            if node.departed(&args.path, leaving).await.is_err() {
+                return;
             }
             let needed = match lanes::look_around(&args).await {
                 Ok(found) => found.needs_agent(node.clock.now_ms()),

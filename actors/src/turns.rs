@@ -342,8 +342,7 @@ where
                 false => down(agent, "the turn did not end: it panicked, or the agent crashed"),
             });
         }
-        // The end of the old life is told to us in a moment.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        node.departed(agent, actor.get_id()).await?;
     }
 }
 

@@ -323,3 +323,26 @@ async fn an_agent_with_nothing_to_do_leaves_memory() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_an_agent_that_is_leaving_waits_for_no_clock() {
+    bounded(async {
+        let system = System::in_memory().agent(Assistant).child(Adder).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        assistant.run::<Adder>(vec![1]).id("x").await.unwrap();
+        let begin = tokio::time::Instant::now();
+        for _ in 0..100 {
+            // The agent leaves with the other requests in its mailbox.
+            let evict = assistant.evict();
+            let run = assistant.run::<Adder>(vec![1]).id("x").into_future();
+            let asked =
+                tokio::join!(evict, assistant.inspect("x"), run, assistant.turn(|_| async {}));
+            asked.0.unwrap();
+            assert!(asked.1.unwrap().is_some());
+            assert_eq!(asked.2.unwrap().completed().unwrap(), 1);
+            asked.3.unwrap();
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    })
+    .await;
+}

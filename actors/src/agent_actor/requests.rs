@@ -103,7 +103,8 @@ impl AgentState {
         }
     }
 
-    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
+    /// Passes an answer back, or drops its port once the run's actor has ended without one: then the
+    /// asker asks again, and this agent decides.
     pub(super) fn relay<T: Send + 'static>(
         &self,
         actor: Option<&ActorRef<RunMsg>>,
@@ -112,8 +113,10 @@ impl AgentState {
         let Some(actor) = actor.cloned() else { return reply };
         let (relayed, answer) = oneshot::channel();
         self.args.node.spawn(async move {
-            if let Some(answer) = unless_gone(&actor, answer).await {
-                let _ = reply.send(answer);
+            match unless_gone(&actor, answer).await {
+                Some(answer) => _ = reply.send(answer),
+                // It may be on its way out; asked again, it would leave that unanswered, too.
+                None => _ = actor.wait(None).await,
             }
         });
         relayed
