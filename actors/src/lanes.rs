@@ -24,7 +24,7 @@ use crate::info::{Inspection, RawOutcome, not_completed, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
 use crate::node::Permit;
-use crate::past::Past;
+use crate::past::{Past, Signals};
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
@@ -276,7 +276,7 @@ pub(crate) async fn inspect_stored(
         Some(Outcome::Completed(output)) => Some(crate::info::parse_json(&output)),
         Some(Outcome::NotCompleted(_)) | None => None,
     };
-    let signals = Past::read(committer, run).await?.signals;
+    let signals = Signals::read(committer, run).await?;
     Ok(Inspection {
         run: run_info(&stored.record)?,
         output,

@@ -28,6 +28,13 @@ impl Unreadable {
         *self.fault.lock().unwrap() = fault;
     }
 
+    /// The first key below `prefix`.
+    pub(crate) fn first(&self, prefix: &StoreKey) -> StoreKey {
+        let one = Limit { entries: 1, bytes: 1 };
+        let mut found = self.store.scan(prefix.as_bytes(), None, one).unwrap();
+        StoreKey::from_bytes(found.remove(0).key)
+    }
+
     /// When they have failed.
     pub(crate) fn failed_at(&self) -> Vec<Instant> {
         self.fault.lock().unwrap().failed_at.clone()
