@@ -86,6 +86,7 @@ impl AgentRef {
         };
         self.path.child(agent_type, &run_id)?;
         limits::check("the run's input", input.len(), limits.input_bytes_max)?;
+        limits::check_depth("the run's input", &input)?;
         let given = options.input_preview.filter(|preview| !preview.is_null());
         let preview = match given {
             Some(preview) => preview,
@@ -93,8 +94,12 @@ impl AgentRef {
         };
         let preview = preview.to_string().into_bytes();
         limits::check("the input preview", preview.len(), PREVIEW_BYTES_MAX)?;
+        limits::check_depth("the input preview", &preview)?;
         let display = options.display.map(|display| display.to_string().into_bytes());
-        limits::check("display", display.as_ref().map_or(0, Vec::len), DISPLAY_BYTES_MAX)?;
+        if let Some(display) = &display {
+            limits::check("display", display.len(), DISPLAY_BYTES_MAX)?;
+            limits::check_depth("display", display)?;
+        }
         let tool_call = options.parent_tool_call_id;
         let tool_call_bytes = tool_call.as_ref().map_or(0, String::len);
         limits::check("the tool call's id", tool_call_bytes, limits::NAME_BYTES_MAX)?;
@@ -141,7 +146,7 @@ impl AgentRef {
     /// whether it existed already.
     ///
     /// # Errors
-    /// [`Error::UnknownType`], invalid ids, payloads over their limit, an id that belongs to another
+    /// [`Error::UnknownType`], invalid ids, payloads over their limits, an id that belongs to another
     /// run, the cap, failures of the store. Nothing is written then.
     ///
     /// # Cancel safety

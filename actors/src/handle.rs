@@ -68,7 +68,7 @@ impl<A: Agent> AgentHandle<A> {
     /// # Errors
     /// The future resolves to [`Error::UnknownType`], [`Error::DifferentInput`],
     /// [`Error::WrongType`], [`Error::DifferentMode`], [`Error::CapExceeded`], invalid ids, payloads
-    /// over their limit: nothing is written then; and to failures of the store.
+    /// over their limits of bytes and of depth: nothing is written then; and to failures of the store.
     ///
     /// # Cancel safety
     /// Dropping the future does not cancel the run, unless

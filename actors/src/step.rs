@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::RunError;
 use crate::code::{caught, resume};
+use crate::error::check_json;
 use crate::shared::Shared;
 
 /// The key of a step: a text, or a text and a number or another text; at most 256 bytes in all.
@@ -200,8 +201,7 @@ impl<'a, T: Recorded> Step<'a, T> {
             let bytes = serde_json::to_vec(&value).map_err(|error| {
                 RunError::new(format!("the result is no JSON: {error}")).permanent()
             })?;
-            limits::check("the step's result", bytes.len(), limit)
-                .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+            check_json("the step's result", &bytes, limit)?;
             Ok(bytes)
         });
         let error = match result {
