@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::lanes::{self, Admission, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
+use crate::probe::Seen;
 use crate::registry::Kind;
 use crate::turns::Turns;
 
@@ -164,6 +165,7 @@ impl Actor for AgentActor {
             }
         }
         state.after(&myself);
+        state.args.node.seen(Seen::Handled { agent: &state.args.path });
         Ok(())
     }
 }

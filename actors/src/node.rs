@@ -1,6 +1,6 @@
 //! One system's parts, as its actors see them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
-use ghostlight_storage::records::LogEntry;
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -23,6 +22,7 @@ use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
 use crate::messages::{AgentMsg, RunMsg};
+use crate::probe::{Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
 
@@ -50,16 +50,8 @@ pub(crate) struct Node {
     pub(crate) turns: TaskTracker,
     tasks: TaskTracker,
     kill: CancellationToken,
-    executions: Option<Executions>,
-    pub(crate) probe: Option<Probe>,
+    probe: Option<Arc<dyn Probe>>,
 }
-
-/// How often the bodies of steps were executed, by run id and step key; counted in tests alone.
-pub(crate) type Executions = Arc<Mutex<BTreeMap<(String, String), u64>>>;
-
-/// Told of every durable entry of every run before anybody else is; in tests alone. `false` means
-/// that the system has just crashed: nobody else is told.
-pub(crate) type Probe = Arc<dyn Fn(&RunId, &LogEntry) -> bool + Send + Sync>;
 
 /// A place among the runs that execute at once; `None` where none is needed.
 pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
@@ -77,14 +69,12 @@ pub(crate) struct NodeParts {
     pub(crate) kinds: Kinds,
     pub(crate) incarnation: u64,
     pub(crate) seed: u64,
-    pub(crate) executions: Option<Executions>,
-    pub(crate) probe: Option<Probe>,
+    pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { clock, limits, committer, kinds, incarnation, seed, executions, probe } =
-            parts;
+        let NodeParts { clock, limits, committer, kinds, incarnation, seed, probe } = parts;
         Self {
             clock,
             hub: Hub::new(limits.unread_frames_max),
@@ -107,7 +97,6 @@ impl Node {
             turns: TaskTracker::new(),
             tasks: TaskTracker::new(),
             kill: CancellationToken::new(),
-            executions,
             probe,
         }
     }
@@ -248,12 +237,9 @@ impl Node {
         });
     }
 
-    pub(crate) fn executed(&self, run: &RunId, step: &str) {
-        if let Some(executions) = &self.executions {
-            let key = (run.as_str().to_owned(), step.to_owned());
-            let mut executions = executions.lock().unwrap_or_else(PoisonError::into_inner);
-            *executions.entry(key).or_default() += 1;
-        }
+    /// Tells the probe, if there is one. `false` when the system has just crashed.
+    pub(crate) fn seen(&self, seen: Seen<'_>) -> bool {
+        self.probe.as_ref().is_none_or(|probe| probe.see(seen))
     }
 }
 

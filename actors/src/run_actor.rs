@@ -28,6 +28,7 @@ use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::node::Permit;
 use crate::past::Signals;
+use crate::probe::Seen;
 use crate::registry::ErasedChild;
 use crate::shared::Shared;
 use crate::{Error, RunContext};
@@ -196,6 +197,7 @@ impl RunActorState {
             agent = %shared.path,
             attempt = shared.attempt
         );
+        self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
         let code = Code::new(body, Arc::clone(&shared));
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
@@ -209,6 +211,7 @@ impl RunActorState {
             };
             shared.blocking.close();
             shared.blocking.wait().await;
+            shared.node.seen(Seen::Left { run: &shared.path });
             let _ = myself.cast(RunMsg::CodeEnded(end));
         });
     }

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::RunError;
 use crate::code::{caught, resume};
 use crate::error::check_json;
+use crate::probe::Seen;
 use crate::shared::Shared;
 
 /// The key of a step: a text, or a text and a number or another text; at most 256 bytes in all.
@@ -177,7 +178,8 @@ impl<'a, T: Recorded> Step<'a, T> {
             inner.current_step = Some(self.key.clone());
             inner.step_dispatches.remove(&self.key);
         }
-        self.shared.node.executed(&self.shared.run_id, &self.key);
+        let (run, key) = (&self.shared.path, self.key.as_str());
+        self.shared.node.seen(Seen::StepBegan { run, key });
         let body = (self.make)();
         self.shared.lock().current_step = None;
         self.stage = match body {
@@ -254,6 +256,8 @@ impl<T: Recorded> Future for Step<'_, T> {
                     }
                     Told::Ready(result) => {
                         this.stage = Stage::Done;
+                        let (run, key) = (&this.shared.path, this.key.as_str());
+                        this.shared.node.seen(Seen::StepTold { run, key });
                         return Poll::Ready(read_result(&this.key, result));
                     }
                 },

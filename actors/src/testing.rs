@@ -14,8 +14,9 @@ use tokio::sync::Notify;
 
 use crate::clock::VirtualClock;
 use crate::log_writer::COMMIT_BYTES_MAX;
-use crate::node::{Executions, Node, NodeParts, Probe};
+use crate::node::{Node, NodeParts};
 use crate::past::Past;
+pub use crate::probe::{Probe, Seen};
 use crate::registry::Kinds;
 use crate::shared::Shared;
 use crate::step::StepKey;
@@ -64,7 +65,6 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
         kinds: Kinds::default(),
         incarnation: 1,
         seed: 0,
-        executions: None,
         probe: None,
     }));
     let parent = AgentPath::root("Test", "test")?;
@@ -93,6 +93,16 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
     .await
 }
 
+/// Kills the actor of an agent where it stands, as a bug in it would; its supervisor restarts it, and
+/// its runs go on. Returns whether the agent was in memory.
+pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {
+    let actor = system.node().agents.get(agent);
+    if let Some(actor) = &actor {
+        actor.kill();
+    }
+    actor.is_some()
+}
+
 /// A place in a run at which [`TestSystem::crash_after`] crashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point(String);
@@ -113,13 +123,16 @@ pub struct TestSystem {
     seed: u64,
     clock: VirtualClock,
     limits: Limits,
-    executions: Executions,
     armed: Arc<Armed>,
     crashes: u64,
 }
 
+/// How often the bodies of steps were executed, by run id and step key.
+type Executions = BTreeMap<(String, String), u64>;
+
 #[derive(Default)]
 struct Armed {
+    executions: Mutex<Executions>,
     point: Mutex<Option<Point>>,
     committer: Mutex<Option<Committer>>,
     reached: Notify,
@@ -163,16 +176,9 @@ impl TestSystemBuilder {
         let store = MemoryStore::new();
         let kinds = self.builder.take_kinds();
         let clock = VirtualClock::starting_at(1_767_225_600_000);
-        let executions = Executions::default();
         let armed = Arc::new(Armed::default());
-        let parts = Parts {
-            kinds: &kinds,
-            clock,
-            seed: self.seed,
-            limits: &self.limits,
-            executions: &executions,
-            armed: &armed,
-        };
+        let parts =
+            Parts { kinds: &kinds, clock, seed: self.seed, limits: &self.limits, armed: &armed };
         let system = parts.start(store.clone()).await?;
         Ok(TestSystem {
             store,
@@ -181,7 +187,6 @@ impl TestSystemBuilder {
             seed: self.seed,
             clock,
             limits: self.limits,
-            executions,
             armed,
             crashes: 0,
         })
@@ -193,20 +198,17 @@ struct Parts<'a> {
     clock: VirtualClock,
     seed: u64,
     limits: &'a Limits,
-    executions: &'a Executions,
     armed: &'a Arc<Armed>,
 }
 
 impl Parts<'_> {
     async fn start(&self, store: MemoryStore) -> Result<System, StartError> {
-        let armed = Arc::clone(self.armed);
-        let probe: Probe = Arc::new(move |_, entry| armed.see(entry));
         let system = SystemBuilder::on_memory_store(store)
             .kinds(self.kinds.clone())
             .clock(self.clock)
             .seed(self.seed)
             .limits(self.limits.clone())
-            .observe(Arc::clone(self.executions), probe)
+            .probe(Arc::clone(self.armed) as Arc<dyn Probe>)
             .start()
             .await?;
         *lock(&self.armed.committer) = Some(system.node().committer.clone());
@@ -218,9 +220,24 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Probe for Armed {
+    fn see(&self, seen: Seen<'_>) -> bool {
+        match seen {
+            Seen::StepBegan { run, key } => {
+                let run_id =
+                    run.parent().map_or_else(String::new, |(_, run_id)| run_id.to_string());
+                *lock(&self.executions).entry((run_id, key.to_owned())).or_default() += 1;
+                true
+            }
+            Seen::Durable { entry, .. } => self.durable(entry),
+            _ => true,
+        }
+    }
+}
+
 impl Armed {
     /// Lets nothing more be written, or told, once the armed step is durable.
-    fn see(&self, entry: &LogEntry) -> bool {
+    fn durable(&self, entry: &LogEntry) -> bool {
         let LogEntry::Completed { call: StoredCall::Step(key), .. } = entry else { return true };
         let mut point = lock(&self.point);
         if point.as_ref().is_none_or(|point| point.0 != *key) {
@@ -269,7 +286,6 @@ impl TestSystem {
             clock: self.clock,
             seed: self.seed.wrapping_add(self.crashes),
             limits: &self.limits,
-            executions: &self.executions,
             armed: &self.armed,
         };
         self.system = parts.start(self.store.clone()).await?;
@@ -301,11 +317,11 @@ impl TestSystem {
     /// How often the body of a step was executed, over all incarnations.
     pub fn executions(&self, run_id: &str, key: impl StepKey) -> u64 {
         let key = (run_id.to_owned(), key.step_key());
-        lock(&self.executions).get(&key).copied().unwrap_or(0)
+        lock(&self.armed.executions).get(&key).copied().unwrap_or(0)
     }
 
     /// How often the bodies of all steps were executed, by run id and step key.
     pub fn all_executions(&self) -> BTreeMap<(String, String), u64> {
-        lock(&self.executions).clone()
+        lock(&self.armed.executions).clone()
     }
 }

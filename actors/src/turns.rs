@@ -24,6 +24,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
+use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
 
@@ -266,10 +267,12 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
     let end = end.try_map(|output| Ok::<_, Error>(parse_json(&output)))?;
     let cx = AgentContext::new(Arc::clone(node), args.path.clone());
     let info = run_info(&stored.record)?;
+    node.seen(Seen::HookBegan { agent: &args.path, run_id });
     let result = match caught(|| hook(cx, info, end)) {
         Ok(body) => guarded(body).await,
         Err(panic) => Err(panic),
     };
+    node.seen(Seen::HookEnded { agent: &args.path, run_id, ok: matches!(result, Ok(Ok(()))) });
     let mut changes = Changes::new();
     let (wait, panicked) = match result {
         Ok(Ok(())) => {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use crate::Error;
 use crate::store::{Batch, Expect, Operation, Versioned, show_key};
 
-/// What the accepted batches of a group change, on top of what the engine holds.
+/// What the accepted batches of a group change, on top of what the engine holds: for those who
+/// implement [`Store`](crate::Store) or [`Backend`](crate::Backend).
 #[derive(Debug, Default)]
-pub(crate) struct Judge {
+pub struct Judge {
     changes: BTreeMap<Vec<u8>, Option<Versioned>>,
 }
 
@@ -16,7 +17,10 @@ impl Judge {
     ///
     /// The outer error is a failed read of the engine, the inner one the batch's own answer; with
     /// either, the batch has changed nothing.
-    pub(crate) fn accept(
+    ///
+    /// # Errors
+    /// What `read` returns.
+    pub fn accept(
         &mut self,
         batch: &Batch,
         read: impl Fn(&[u8]) -> Result<Option<Versioned>, Error>,
@@ -50,7 +54,7 @@ impl Judge {
     }
 
     /// The state after all accepted batches of every key they touch; `None` is a deleted key.
-    pub(crate) fn into_changes(self) -> BTreeMap<Vec<u8>, Option<Versioned>> {
+    pub fn into_changes(self) -> BTreeMap<Vec<u8>, Option<Versioned>> {
         self.changes
     }
 }

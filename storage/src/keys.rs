@@ -240,9 +240,10 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.0.first() {
+impl Key {
+    /// What the key is of, in a word: `record`, `log`, `live` and so on.
+    pub fn kind(&self) -> &'static str {
+        match self.0.first() {
             Some(0x00) => "format",
             Some(&META) => "meta",
             Some(&RECORD) => "record",
@@ -258,8 +259,24 @@ impl fmt::Display for Key {
             Some(&PURGE) => "purge",
             Some(&OWED) => "owed",
             _ => "unknown",
+        }
+    }
+
+    /// The run that the key is of, if it is of one.
+    pub fn run(&self) -> Option<RunKey> {
+        let start = match *self.0.first()? {
+            RECORD | HEAD | LOG | PART | INTENT | TOMBSTONE | PURGE => 1,
+            OWED => 17,
+            LIVE | QUEUE | REGISTRY | TIMER => return self.trailing_run(),
+            _ => return None,
         };
-        f.write_str(name)?;
+        Some(RunKey(self.0.get(start..start + 16)?.try_into().ok()?))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())?;
         f.write_str("/")?;
         self.0.iter().skip(1).try_for_each(|byte| write!(f, "{byte:02x}"))
     }

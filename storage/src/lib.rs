@@ -25,6 +25,7 @@ pub use committer::{
     SCAN_BYTES_MAX,
 };
 pub use error::Error;
+pub use judge::Judge;
 pub use keys::Key;
 pub use lock::FolderLock;
 pub use memory_store::MemoryStore;

@@ -18,6 +18,7 @@ use crate::finalise::{Commit, Decided, commit_all};
 use crate::hub::Published;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
+use crate::probe::Seen;
 use crate::shared::Done;
 
 /// What is on its way to the disk.
@@ -115,9 +116,8 @@ impl RunActorState {
             }
             Err(error) => return self.lost(myself, &error),
         }
-        if let Some(probe) = &self.shared.node.probe
-            && !done.entries.iter().all(|entry| probe(&self.shared.run_id, entry))
-        {
+        let (node, run) = (&self.shared.node, &self.shared.path);
+        if !done.entries.iter().all(|entry| node.seen(Seen::Durable { run, entry })) {
             return self.lost(myself, &storage::Error::Closed);
         }
         self.publish(&done);

@@ -14,7 +14,8 @@ use storage::{
 use super::{Inner, System, recover};
 use crate::agents::path_of;
 use crate::clock::{Clock, VirtualClock, WallClock};
-use crate::node::{Executions, Node, NodeParts, Supervisors};
+use crate::node::{Node, NodeParts, Supervisors};
+use crate::probe::Probe;
 use crate::registry::Kinds;
 use crate::{Agent, Child, StartError, timers};
 
@@ -39,8 +40,7 @@ pub struct SystemBuilder {
     seed: Option<u64>,
     limits: Limits,
     park_unregistered: bool,
-    executions: Option<Executions>,
-    probe: Option<crate::node::Probe>,
+    probe: Option<Arc<dyn Probe>>,
 }
 
 impl SystemBuilder {
@@ -54,7 +54,6 @@ impl SystemBuilder {
             seed: None,
             limits: Limits::default(),
             park_unregistered: false,
-            executions: None,
             probe: None,
         }
     }
@@ -135,6 +134,12 @@ impl SystemBuilder {
         self
     }
 
+    /// Sets who is told what the system does, as it happens: for tests and simulations.
+    pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     pub(crate) fn kinds(mut self, kinds: Kinds) -> Self {
         self.kinds = kinds;
         self
@@ -146,12 +151,6 @@ impl SystemBuilder {
 
     pub(crate) fn take_error(&mut self) -> Option<StartError> {
         self.error.take()
-    }
-
-    pub(crate) fn observe(mut self, executions: Executions, probe: crate::node::Probe) -> Self {
-        self.executions = Some(executions);
-        self.probe = Some(probe);
-        self
     }
 
     /// Starts the system. Starting is recovering: what an earlier process has left behind goes on
@@ -185,7 +184,6 @@ impl SystemBuilder {
             kinds: self.kinds,
             incarnation,
             seed,
-            executions: self.executions,
             probe: self.probe,
         }));
         let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };

@@ -1,0 +1,75 @@
+//! What a system tells of itself to a test or a simulation, as it happens.
+
+use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_storage::records::LogEntry;
+
+/// Sees what a system does. For tests and simulations: see
+/// [`SystemBuilder::probe`](crate::SystemBuilder::probe).
+pub trait Probe: Send + Sync + 'static {
+    /// Called where it happens, in the middle of an actor or of user code: it returns soon, never
+    /// blocks, and awaits nothing.
+    ///
+    /// The answer counts for [`Seen::Durable`] alone: `false` says that the system has just
+    /// crashed, so that nobody is told of the entry.
+    fn see(&self, seen: Seen<'_>) -> bool;
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Seen<'a> {
+    /// The code of a run is about to be entered.
+    Entered {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The attempt, from 1.
+        attempt: u32,
+    },
+    /// The code of a run is over, or was dropped, and so was every blocking call that it made.
+    Left {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+    },
+    /// The body of a step is about to be executed.
+    StepBegan {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The step's key.
+        key: &'a str,
+    },
+    /// The code of a run is told how a step ended.
+    StepTold {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The step's key.
+        key: &'a str,
+    },
+    /// An entry of a run's log is durable, and nobody was told of it yet.
+    Durable {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The entry.
+        entry: &'a LogEntry,
+    },
+    /// A finish hook is about to be called.
+    HookBegan {
+        /// The agent whose hook it is.
+        agent: &'a AgentPath,
+        /// The run that it is told of.
+        run_id: &'a RunId,
+    },
+    /// A finish hook has returned, or panicked.
+    HookEnded {
+        /// The agent whose hook it is.
+        agent: &'a AgentPath,
+        /// The run that it was told of.
+        run_id: &'a RunId,
+        /// Whether it succeeded.
+        ok: bool,
+    },
+    /// An agent's actor has handled a message: a request, an end, a turn.
+    Handled {
+        /// The agent.
+        agent: &'a AgentPath,
+    },
+}

@@ -1,0 +1,77 @@
+//! What the outside does to a system beside the scenario: duplicate dispatches, cancels, evictions.
+
+use ghostlight::storage::payload::Payload;
+use ghostlight::testing::crash_agent;
+use ghostlight::{AgentPath, DispatchOptions, Error};
+
+use crate::plan::Fault;
+use crate::world::World;
+
+/// Dispatches every run that has a record once more.
+pub(crate) fn duplicate(world: &World) {
+    let Some(system) = world.system() else { return };
+    let runs: Vec<_> = world.durable(|durable| {
+        durable
+            .runs()
+            .filter(|(_, run)| !run.cleared)
+            .filter_map(|(_, run)| run.record.clone())
+            .collect()
+    });
+    world.trace("fault", format!("{} runs are dispatched again", runs.len()));
+    for record in runs {
+        let Payload::Inline(input) = &record.input else { continue };
+        let (Ok(parent), Ok(input)) = (record.parent.parse(), serde_json::from_slice(input)) else {
+            continue;
+        };
+        let Ok(agent) = system.agent_at(&parent) else { continue };
+        let options = DispatchOptions {
+            id: Some(record.run_id.clone()),
+            detached: record.detached,
+            ..DispatchOptions::default()
+        };
+        let world = world.clone();
+        tokio::spawn(async move {
+            match agent.dispatch_json(&record.agent_type, &input, options).await {
+                Ok((_, true))
+                | Err(Error::Stopped | Error::StillStopping(_) | Error::Cleared(_)) => {}
+                Err(_) if world.store_failed() => {}
+                Ok((run_id, false)) => {
+                    let text = format!("{run_id} was dispatched twice, and began twice");
+                    world.violated("a dispatch is idempotent by its id", text);
+                }
+                Err(error) => {
+                    let text = format!("{} was dispatched again: {error}", record.run_id);
+                    world.violated("a dispatch is idempotent by its id", text);
+                }
+            }
+        });
+    }
+}
+
+/// Cancels the run that was dispatched last.
+pub(crate) fn cancel(world: &World) {
+    let (Some(system), Some(run)) = (world.system(), world.last_begun()) else { return };
+    let Some((parent, run_id)) = run.parent() else { return };
+    world.trace("fault", format!("{run} is cancelled from outside"));
+    if let Ok(agent) = system.agent_at(&parent) {
+        tokio::spawn(async move { agent.cancel(run_id.as_str(), "simulated").await });
+    }
+}
+
+/// An agent has handled a message, and something befalls it.
+pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
+    let Some(system) = world.system() else { return };
+    match fault {
+        Fault::CrashParent => {
+            world.trace("fault", format!("{agent} crashes"));
+            crash_agent(&system, agent);
+        }
+        Fault::Evict => {
+            world.trace("fault", format!("{agent} is evicted"));
+            if let Ok(agent) = system.agent_at(agent) {
+                tokio::spawn(async move { agent.evict().await });
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,87 @@
+//! What a simulation says in the end.
+
+use std::fmt;
+
+use crate::plan::Plan;
+use crate::trace::Line;
+use crate::world::Counts;
+
+/// What a simulation has done, when everything held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Plans that were executed, each in a world of its own.
+    pub plans: u64,
+    /// Lives of the process in all of them.
+    pub lives: u64,
+    /// Groups of commits in all of them.
+    pub commits: u64,
+    /// Groups of commits in the world in which nothing goes wrong.
+    pub calm_commits: u64,
+    /// Messages that agents handled in that world.
+    pub calm_messages: u64,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, counts: Counts) {
+        self.plans += 1;
+        self.lives += counts.lives;
+        self.commits += counts.commits;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} plans, {} lives, {} groups of commits ({} in a calm world)",
+            self.plans, self.lives, self.commits, self.calm_commits
+        )
+    }
+}
+
+/// A plan under which something does not hold: the shortest one that was found, and its timeline.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The scenario.
+    pub scenario: String,
+    /// What does not hold.
+    pub invariant: String,
+    /// In which way.
+    pub text: String,
+    /// The plan under which it was found.
+    pub found: Plan,
+    /// The shortest plan under which it still does not hold.
+    pub plan: Plan,
+    /// What happened under the shortest plan.
+    pub trace: Vec<Line>,
+}
+
+/// The environment variable that holds the one plan to execute.
+pub(crate) const PLAN_VARIABLE: &str = "GHOSTLIGHT_SIM_PLAN";
+
+impl Failure {
+    /// The command that executes the shortest plan again.
+    pub fn command(&self) -> String {
+        let thread = std::thread::current();
+        match thread.name().filter(|name| *name != "main") {
+            Some(test) => format!("{PLAN_VARIABLE}='{}' cargo test {test}", self.plan),
+            None => format!("ghostlight sim --scenario {} --plan '{}'", self.scenario, self.plan),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, invariant, text, found, plan, trace } = self;
+        writeln!(f, "scenario {scenario}: {invariant:?} does not hold: {text}\n")?;
+        writeln!(f, "life     time what     (virtual time in seconds)")?;
+        trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        writeln!(f, "\nfound under: {found}")?;
+        writeln!(f, "shortest:    {plan}")?;
+        write!(f, "again:       {}", self.command())
+    }
+}
+
+impl std::error::Error for Failure {}

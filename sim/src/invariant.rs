@@ -1,0 +1,97 @@
+//! What must hold, and what is told to whoever checks it.
+
+use ghostlight::AgentPath;
+use ghostlight::frame::Frame;
+use ghostlight::testing::Seen;
+
+use crate::durable::{Change, Durable};
+use crate::plan::Fault;
+use crate::world::World;
+
+/// One thing that happened in a simulated world.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A life of the process begins.
+    LifeBegan,
+    /// A group of commits is durable.
+    Committed {
+        /// Its number, from 1 over all lives.
+        group: u64,
+        /// What it has changed.
+        changes: &'a [Change],
+    },
+    /// The system tells of itself.
+    System(Seen<'a>),
+    /// An observer has received a frame.
+    Frame {
+        /// Which observer: every tail is one.
+        observer: u64,
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The frame.
+        frame: &'a Frame,
+    },
+    /// A fault of the plan strikes.
+    Fault(Fault),
+    /// A life of the process has ended, by a kill or in peace.
+    LifeEnded,
+    /// The drive has returned, and nothing is left to do.
+    Settled,
+}
+
+/// Checks something after every event.
+pub trait Invariant: Send {
+    /// Its name, in words: what holds.
+    fn name(&self) -> &str;
+
+    /// Judges an event; `durable` is the durable state after it.
+    ///
+    /// # Errors
+    /// What does not hold, in words.
+    fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String>;
+}
+
+type Holds = Box<dyn Fn(&World) -> bool + Send + Sync>;
+
+/// The invariants of a scenario.
+#[must_use]
+#[derive(Default)]
+pub struct Invariants {
+    pub(crate) always: Vec<(String, Holds)>,
+    pub(crate) finally: Vec<(String, Holds)>,
+    pub(crate) others: Vec<Box<dyn Invariant>>,
+}
+
+impl Invariants {
+    /// None but the built-in ones.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Something that holds after every event.
+    pub fn always(
+        mut self,
+        name: &str,
+        holds: impl Fn(&World) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.always.push((name.to_owned(), Box::new(holds)));
+        self
+    }
+
+    /// Something that holds when all is over.
+    pub fn finally(
+        mut self,
+        name: &str,
+        holds: impl Fn(&World) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.finally.push((name.to_owned(), Box::new(holds)));
+        self
+    }
+
+    /// An invariant that keeps a state of its own.
+    pub fn with(mut self, invariant: impl Invariant + 'static) -> Self {
+        self.others.push(Box::new(invariant));
+        self
+    }
+}

@@ -1,0 +1,206 @@
+//! One life of the simulated process: a runtime of its own, a system on the disk, and observers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ghostlight::testing::{Probe, Seen};
+use ghostlight::{After, Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+
+use crate::disk::DiskOfLife;
+use crate::disturb;
+use crate::invariant::Event;
+use crate::plan::Counter;
+use crate::scenario::Scenario;
+use crate::world::{Cut, World};
+
+/// The longest that a life may take, in virtual time.
+const LIFE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The longest that what the drive has left behind may take, in virtual time.
+const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// One life of the simulated process, as the drive of a scenario sees it.
+pub struct Life {
+    world: World,
+    system: System,
+}
+
+impl Life {
+    /// What outlives this life.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The system of this life.
+    pub fn system(&self) -> &System {
+        &self.system
+    }
+
+    /// An agent of this life's system.
+    ///
+    /// # Errors
+    /// As [`System::agent`].
+    pub fn agent<A: Agent>(&self, name: &str) -> Result<AgentHandle<A>, Error> {
+        self.system.agent(name)
+    }
+}
+
+/// How a life ended.
+pub(crate) enum LifeEnd {
+    /// The drive has returned, and nothing is left to do.
+    Settled,
+    /// The process was killed.
+    Killed,
+    /// Something does not hold.
+    Violated,
+}
+
+/// Lives one life on a runtime of its own; dropping that drops every task, as a kill would.
+pub(crate) fn live<S: Scenario>(scenario: &S, world: &World) -> std::io::Result<LifeEnd> {
+    let runtime = runtime(world)?;
+    let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
+    let end = tracing::dispatcher::with_default(&subscriber, || {
+        let end = runtime.block_on(one(scenario, world));
+        drop(runtime);
+        end
+    });
+    Ok(match world.violation() {
+        Some(_) => LifeEnd::Violated,
+        None => end,
+    })
+}
+
+fn runtime(world: &World) -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true);
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&world.seed().to_le_bytes()));
+    #[cfg(not(tokio_unstable))]
+    let _ = world;
+    builder.build()
+}
+
+async fn one<S: Scenario>(scenario: &S, world: &World) -> LifeEnd {
+    world.begin_life();
+    let mut started = None;
+    let life = async {
+        let builder = SystemBuilder::on_backend(DiskOfLife::new(world))
+            .clock(world.clock())
+            .seed(world.seed())
+            .probe(Arc::new(Watch(world.clone())));
+        let system = match scenario.agents(builder, world).start().await {
+            Ok(system) => started.insert(system).clone(),
+            Err(_) if world.store_failed() => return LifeEnd::Killed,
+            Err(error) => {
+                world.violated("every start succeeds", error.to_string());
+                return LifeEnd::Violated;
+            }
+        };
+        world.set_system(Some(system.clone()));
+        tokio::spawn(observe(world.clone(), system.clone()));
+        let life = Life { world: world.clone(), system };
+        match scenario.drive(&life).await {
+            Ok(()) => {}
+            // The store takes no writes any more: the process has to be started again.
+            Err(_) if world.store_failed() => return LifeEnd::Killed,
+            Err(error) => {
+                world.violated("the drive succeeds", error.to_string());
+                return LifeEnd::Violated;
+            }
+        }
+        settle(world).await
+    };
+    let end = tokio::select! {
+        biased;
+        cut = world.cut() => match cut {
+            Cut::Killed => LifeEnd::Killed,
+            Cut::Violated => LifeEnd::Violated,
+        },
+        end = life => end,
+        () = tokio::time::sleep(LIFE_MAX) => {
+            world.violated("the drive comes to an end", stuck(world));
+            LifeEnd::Violated
+        }
+    };
+    if let LifeEnd::Settled = end {
+        world.tell(&Event::Settled);
+    }
+    world.set_system(None);
+    if let Some(system) = started {
+        system.crash().await;
+    }
+    world.end_life();
+    end
+}
+
+/// Waits until nothing is left to do.
+async fn settle(world: &World) -> LifeEnd {
+    let wait = async {
+        loop {
+            // Frames, hooks and observers of what has just ended get their turn.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            if world.durable(crate::durable::Durable::is_settled) {
+                break;
+            }
+        }
+    };
+    match tokio::time::timeout(SETTLE_MAX, wait).await {
+        Ok(()) => LifeEnd::Settled,
+        Err(_) if world.store_failed() => LifeEnd::Killed,
+        Err(_) => {
+            world.violated("everything comes to an end", stuck(world));
+            LifeEnd::Violated
+        }
+    }
+}
+
+fn stuck(world: &World) -> String {
+    let left = world.durable(|durable| {
+        let open = durable.runs().filter(|(_, run)| !run.is_settled());
+        let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
+        names.collect::<Vec<_>>()
+    });
+    format!("after a long time these are not done: {}", left.join(", "))
+}
+
+/// Passes what the system tells of itself on to those who check.
+struct Watch(World);
+
+impl Probe for Watch {
+    fn see(&self, seen: Seen<'_>) -> bool {
+        self.0.tell(&Event::System(seen));
+        if let Seen::Handled { agent } = seen {
+            let (_, faults, _) = self.0.count(Counter::Message);
+            for fault in faults {
+                self.0.tell(&Event::Fault(fault));
+                disturb::befall(&self.0, agent, fault);
+            }
+        }
+        true
+    }
+}
+
+/// Observes every run: one observer from its first frame on, one from the middle, and one that is
+/// slow.
+async fn observe(world: World, system: System) {
+    loop {
+        let path = world.begun().await;
+        let Some((parent, run_id)) = path.parent() else { continue };
+        let seen =
+            world.durable(|durable| durable.run_at(&path).map_or(0, |run| run.frames.len() as u64));
+        for (after, pause_ms) in
+            [(After::START, 0), (After::number(seen / 2), 0), (After::START, 700)]
+        {
+            let Ok(agent) = system.agent_at(&parent) else { continue };
+            let (world, path, run_id) = (world.clone(), path.clone(), run_id.to_string());
+            let observer = world.next_observer();
+            tokio::spawn(async move {
+                // Cleared meanwhile, or the store has failed.
+                let Ok(mut tail) = agent.tail(&run_id, after).await else { return };
+                while let Some(Ok(frame)) = tail.next().await {
+                    world.tell(&Event::Frame { observer, run: &path, frame: &frame });
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The built-in invariants: what Ghostlight promises of every system. A file each.
+
+mod deliveries;
+mod ends;
+mod executions;
+mod index;
+mod log;
+mod observers;
+
+use crate::invariant::Invariant;
+
+pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(ends::Ends),
+        Box::<executions::Executions>::default(),
+        Box::<log::Log>::default(),
+        Box::<observers::Observers>::default(),
+        Box::new(index::Index),
+        Box::<deliveries::Deliveries>::default(),
+    ]
+}

@@ -1,0 +1,60 @@
+//! A finish hook that is owed is called until it succeeds, and not again after that.
+
+use std::collections::BTreeMap;
+
+use ghostlight::protocol::RunKey;
+use ghostlight::testing::Seen;
+
+use crate::durable::Durable;
+use crate::invariant::{Event, Invariant};
+use crate::plan::Fault;
+
+#[derive(Default)]
+pub(super) struct Deliveries {
+    /// In which life the hook last succeeded.
+    succeeded: BTreeMap<RunKey, u64>,
+    life: u64,
+}
+
+impl Invariant for Deliveries {
+    fn name(&self) -> &str {
+        "what is owed is delivered"
+    }
+
+    fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
+        match event {
+            // At least once across crashes of the process and of the agent.
+            Event::LifeBegan | Event::Fault(Fault::CrashParent) => self.life += 1,
+            Event::System(Seen::HookBegan { agent, run_id }) => {
+                let run = RunKey::new(agent, run_id);
+                if self.succeeded.get(&run) == Some(&self.life) {
+                    return Err(format!(
+                        "{agent}: the hook for {run_id} is called after it succeeded"
+                    ));
+                }
+                if durable.run(run).is_none_or(|run| run.owed == 0) {
+                    return Err(format!("{agent}: the hook for {run_id} is called, and not owed"));
+                }
+            }
+            Event::System(Seen::HookEnded { agent, run_id, ok: true }) => {
+                self.succeeded.insert(RunKey::new(agent, run_id), self.life);
+            }
+            Event::Committed { changes, .. } => {
+                for change in *changes {
+                    let (Some(run), "owed", None) =
+                        (change.key.run(), change.key.kind(), &change.after)
+                    else {
+                        continue;
+                    };
+                    let cleared = durable.run(run).is_some_and(|run| run.cleared);
+                    if !cleared && !self.succeeded.contains_key(&run) {
+                        let path = durable.run(run).and_then(|run| run.path.as_ref());
+                        return Err(format!("{path:?}: a delivery was dropped"));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,5 @@
+//! Scenarios that come with the crate.
+
+mod order;
+
+pub use order::OrderFulfilment;

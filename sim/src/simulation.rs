@@ -1,0 +1,242 @@
+//! Executes a scenario under many plans, and shrinks the one that fails.
+
+use crate::failure::{Failure, PLAN_VARIABLE, Report};
+use crate::life::{LifeEnd, live};
+use crate::plan::{Fault, Plan};
+use crate::scenario::Scenario;
+use crate::trace::Line;
+use crate::world::{Counts, Violation, World};
+
+/// More lives than a plan has faults, and a last one, are a world that does not come to an end.
+const SPARE_LIVES: usize = 3;
+
+/// A simulation of a scenario: add what should go wrong, then [`check`](Simulation::check).
+#[must_use = "a simulation does nothing until `check` or `run` is called"]
+pub struct Simulation<S> {
+    scenario: S,
+    commits: bool,
+    pairs: u64,
+    evictions: bool,
+    parent_crashes: bool,
+    seeds: u64,
+}
+
+impl<S: Scenario> Simulation<S> {
+    /// A simulation in which nothing goes wrong yet.
+    pub fn new(scenario: S) -> Self {
+        Self {
+            scenario,
+            commits: false,
+            pairs: 0,
+            evictions: false,
+            parent_crashes: false,
+            seeds: 0,
+        }
+    }
+
+    /// Kills the process just before, in the middle of, and just after each group of commits of the
+    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups.
+    pub fn crash_at_every_commit(mut self) -> Self {
+        self.commits = true;
+        self
+    }
+
+    /// Samples so many more pairs of kills.
+    pub fn pairs(mut self, pairs: u64) -> Self {
+        self.pairs = pairs;
+        self
+    }
+
+    /// Asks an agent to leave memory after each message that it handles in the calm world.
+    pub fn evict_at_every_turn(mut self) -> Self {
+        self.evictions = true;
+        self
+    }
+
+    /// Kills an agent's actor after each message that it handles in the calm world.
+    pub fn crash_parent_at_every_turn(mut self) -> Self {
+        self.parent_crashes = true;
+        self
+    }
+
+    /// Executes so many random plans: kills, crashes of parents, evictions, stalls and failures of
+    /// the disk, jumps of the clock, duplicate dispatches, and cancels if the scenario allows them.
+    pub fn seeds(mut self, seeds: u64) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// Executes everything that was asked for.
+    ///
+    /// # Panics
+    /// When something does not hold, with the whole [`Failure`] as its text.
+    pub fn check(self) -> Report {
+        match self.run() {
+            Ok(report) => report,
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    /// Executes everything that was asked for; if the environment variable `GHOSTLIGHT_SIM_PLAN`
+    /// holds a plan, that one alone.
+    ///
+    /// # Errors
+    /// The first failure, under the shortest plan that shows it.
+    pub fn run(self) -> Result<Report, Box<Failure>> {
+        let mut report = Report::default();
+        if let Ok(plan) = std::env::var(PLAN_VARIABLE) {
+            let plan = plan.parse().unwrap_or_else(|error| panic!("{PLAN_VARIABLE}: {error}"));
+            self.one(&plan, &mut report)?;
+            return Ok(report);
+        }
+        let calm = self.one(&Plan::calm(0), &mut report)?;
+        report.calm_commits = calm.commits;
+        report.calm_messages = calm.messages;
+        for plan in self.plans(calm) {
+            self.one(&plan, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    /// Executes one plan.
+    fn one(&self, plan: &Plan, report: &mut Report) -> Result<Counts, Box<Failure>> {
+        match execute(&self.scenario, plan) {
+            Ok(counts) => {
+                report.add(counts);
+                Ok(counts)
+            }
+            Err(failed) => Err(Box::new(self.shrink(plan, failed))),
+        }
+    }
+
+    fn plans(&self, calm: Counts) -> Vec<Plan> {
+        let mut plans = Vec::new();
+        let mut chance = fastrand::Rng::with_seed(calm.commits);
+        let kill = |chance: &mut fastrand::Rng| {
+            [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter][chance.usize(..3)]
+        };
+        if self.commits {
+            for at in 1..=calm.commits {
+                for fault in [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter] {
+                    plans.push(Plan::calm(0).with(fault, at));
+                }
+            }
+        }
+        let pairs = self.pairs + if self.commits { calm.commits } else { 0 };
+        for _ in 0..pairs {
+            let first = chance.u64(1..=calm.commits);
+            let second = first + chance.u64(1..=calm.commits);
+            let plan = Plan::calm(0).with(kill(&mut chance), first);
+            plans.push(plan.with(kill(&mut chance), second));
+        }
+        let at_messages =
+            [(self.evictions, Fault::Evict), (self.parent_crashes, Fault::CrashParent)];
+        for (wanted, fault) in at_messages {
+            let last = if wanted { calm.messages } else { 0 };
+            plans.extend((1..=last).map(|at| Plan::calm(0).with(fault, at)));
+        }
+        plans.extend((1..=self.seeds).map(|seed| self.random(seed, calm)));
+        plans
+    }
+
+    /// The random plan of a seed.
+    fn random(&self, seed: u64, calm: Counts) -> Plan {
+        let mut chance = fastrand::Rng::with_seed(seed);
+        let latency_ms = [0, 0, 1, 5, 20][chance.usize(..5)];
+        let mut plan = Plan { seed, latency_ms, faults: Vec::new() };
+        for _ in 0..chance.u64(1..=5) {
+            let fault = match chance.u32(..if self.scenario.may_be_cancelled() { 13 } else { 12 }) {
+                0 | 1 => Fault::KillBefore,
+                2 | 3 => Fault::KillAfter,
+                4 => Fault::KillTorn(chance.u32(1..4)),
+                5 => Fault::Stall(chance.u64(1..30_000)),
+                6 => Fault::Fail,
+                7 => Fault::Jump(chance.i64(-600_000..3_600_000)),
+                8 => Fault::Duplicate,
+                9 | 10 => Fault::Evict,
+                11 => Fault::CrashParent,
+                _ => Fault::Cancel,
+            };
+            let most = match fault {
+                Fault::Evict | Fault::CrashParent => calm.messages,
+                _ => calm.commits,
+            };
+            plan = plan.with(fault, chance.u64(1..=most * 3 / 2 + 1));
+        }
+        plan
+    }
+
+    /// Leaves out of a plan whatever it fails without.
+    fn shrink(&self, found: &Plan, failed: Failed) -> Failure {
+        let (mut plan, mut failed) = (found.clone(), failed);
+        let attempt = |candidate: Plan, plan: &mut Plan, failed: &mut Failed| match execute(
+            &self.scenario,
+            &candidate,
+        ) {
+            Err(again) if again.violation.invariant == failed.violation.invariant => {
+                (*plan, *failed) = (candidate, again);
+                true
+            }
+            _ => false,
+        };
+        loop {
+            let before = plan.clone();
+            let mut at = 0;
+            while at < plan.faults.len() {
+                let mut candidate = plan.clone();
+                candidate.faults.remove(at);
+                if !attempt(candidate, &mut plan, &mut failed) {
+                    at += 1;
+                }
+            }
+            if plan.latency_ms > 0 {
+                attempt(Plan { latency_ms: 0, ..plan.clone() }, &mut plan, &mut failed);
+            }
+            if plan == before {
+                break;
+            }
+        }
+        Failure {
+            scenario: self.scenario.name(),
+            invariant: failed.violation.invariant,
+            text: failed.violation.text,
+            found: found.clone(),
+            plan,
+            trace: failed.trace,
+        }
+    }
+}
+
+struct Failed {
+    violation: Violation,
+    trace: Vec<Line>,
+}
+
+/// Lives through a plan until all is over, and once more.
+fn execute<S: Scenario>(scenario: &S, plan: &Plan) -> Result<Counts, Failed> {
+    let world = World::new(plan.clone(), scenario.invariants());
+    let lives = plan.faults.len() + SPARE_LIVES;
+    let mut settled = 0;
+    for _ in 0..lives {
+        match live(scenario, &world) {
+            Ok(LifeEnd::Settled) => settled += 1,
+            Ok(LifeEnd::Killed) => {}
+            Ok(LifeEnd::Violated) => break,
+            Err(error) => {
+                world.violated("a runtime can be made", error.to_string());
+                break;
+            }
+        }
+        // The second one finds everything done, and has nothing to do.
+        if settled == 2 {
+            break;
+        }
+    }
+    if settled < 2 {
+        world.violated("a world comes to its end", format!("it has not in {lives} lives"));
+    }
+    match world.violation() {
+        None => Ok(world.counts()),
+        Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
+    }
+}

@@ -1,0 +1,418 @@
+//! A simulated world: everything that outlives the process, and the order in which things happened.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ghostlight::storage::{Batch, Error as StoreError};
+use ghostlight::{AgentPath, Clock, System};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::disk::{Disk, Written};
+use crate::durable::{Change, Durable};
+use crate::effects::Effects;
+use crate::invariant::{Event, Invariant, Invariants};
+use crate::oracle;
+use crate::plan::{Counter, Fault, Plan};
+use crate::trace::{Line, Trace};
+
+/// What the wall clock shows when a world begins: 2026-01-01.
+const EPOCH_MS: u64 = 1_767_225_600_000;
+
+/// What outlives every life of the simulated process. Clones share it.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    effects: Effects,
+    always: Vec<(String, Holds)>,
+    finally: Vec<(String, Holds)>,
+    inner: Mutex<Inner>,
+    /// Something has happened that ends the life.
+    ended: Notify,
+    /// A run was recorded that nobody observes yet.
+    begun: Notify,
+}
+
+type Holds = Box<dyn Fn(&World) -> bool + Send + Sync>;
+
+/// How a life ends that does not end by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Killed,
+    Violated,
+}
+
+/// Something that should not have happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) invariant: String,
+    pub(crate) text: String,
+}
+
+struct Inner {
+    plan: Plan,
+    disk: Disk,
+    durable: Durable,
+    invariants: Vec<Box<dyn Invariant>>,
+    trace: Trace,
+    life: u64,
+    began: Option<Instant>,
+    /// Virtual time of all earlier lives.
+    elapsed: Duration,
+    jumped_ms: i64,
+    counts: Counts,
+    killed: bool,
+    store_failed: bool,
+    violation: Option<Violation>,
+    promises: BTreeMap<String, String>,
+    system: Option<System>,
+    unobserved: VecDeque<AgentPath>,
+    last_begun: Option<AgentPath>,
+    observers: u64,
+}
+
+/// How much has happened in a world.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Groups of commits, begun.
+    pub commits: u64,
+    /// Messages that agents have handled.
+    pub messages: u64,
+    /// Lives of the process.
+    pub lives: u64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, invariants: Invariants) -> Self {
+        let Invariants { always, finally, others } = invariants;
+        let mut all = oracle::all();
+        all.extend(others);
+        let inner = Inner {
+            plan,
+            disk: Disk::default(),
+            durable: Durable::default(),
+            invariants: all,
+            trace: Trace::default(),
+            life: 0,
+            began: None,
+            elapsed: Duration::ZERO,
+            jumped_ms: 0,
+            counts: Counts::default(),
+            killed: false,
+            store_failed: false,
+            violation: None,
+            promises: BTreeMap::new(),
+            system: None,
+            unobserved: VecDeque::new(),
+            last_begun: None,
+            observers: 0,
+        };
+        let shared = Shared {
+            effects: Effects::default(),
+            always,
+            finally,
+            inner: Mutex::new(inner),
+            ended: Notify::new(),
+            begun: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ledger of external effects.
+    pub fn effects(&self) -> Effects {
+        self.shared.effects.clone()
+    }
+
+    /// Notes what somebody outside was told: whoever asks later, in whatever life, must be told the
+    /// same.
+    pub fn promise(&self, what: impl Into<String>, told: impl std::fmt::Debug) {
+        let (what, told) = (what.into(), format!("{told:?}"));
+        let before =
+            self.lock().promises.entry(what.clone()).or_insert_with(|| told.clone()).clone();
+        if before != told {
+            self.violated("what was promised stays", format!("{what} was {before}, and is {told}"));
+        }
+    }
+
+    /// Adds a line of one's own to the timeline.
+    pub fn note(&self, text: impl Into<String>) {
+        self.trace("note", text.into());
+    }
+
+    /// Looks at the durable state.
+    pub fn durable<T>(&self, look: impl FnOnce(&Durable) -> T) -> T {
+        look(&self.lock().durable)
+    }
+
+    /// Which life of the process this is, from 1.
+    pub fn life(&self) -> u64 {
+        self.lock().life
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        let inner = self.lock();
+        inner.plan.seed.wrapping_mul(1000).wrapping_add(inner.life)
+    }
+
+    pub(crate) fn trace(&self, kind: &'static str, text: String) {
+        self.lock().line(kind, text);
+    }
+
+    pub(crate) fn take_trace(&self) -> Vec<Line> {
+        self.lock().trace.take()
+    }
+
+    /// Something does not hold: the first such thing ends the life.
+    pub(crate) fn violated(&self, invariant: &str, text: String) {
+        let mut inner = self.lock();
+        inner.violate(invariant, text);
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
+    }
+
+    /// Tells everybody who checks of an event.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.lock().judge(event);
+        for (name, holds) in &self.shared.always {
+            if !holds(self) {
+                self.violated(name, "does not hold".into());
+            }
+        }
+        if matches!(event, Event::Settled) {
+            for (name, holds) in &self.shared.finally {
+                if !holds(self) {
+                    self.violated(name, "does not hold in the end".into());
+                }
+            }
+        }
+        if self.lock().violation.is_some() {
+            self.shared.ended.notify_one();
+        }
+    }
+
+    /// Begins the next life on what is durable.
+    pub(crate) fn begin_life(&self) {
+        let mut inner = self.lock();
+        inner.life += 1;
+        inner.counts.lives += 1;
+        inner.began = Some(Instant::now());
+        inner.killed = false;
+        inner.store_failed = false;
+        inner.disk.forget_unsynced();
+        let life = inner.life;
+        let running = inner.durable.runs().filter_map(|(_, run)| run.path.clone()).collect();
+        inner.unobserved = running;
+        inner.line("life", format!("life {life} of the process begins"));
+        drop(inner);
+        self.tell(&Event::LifeBegan);
+    }
+
+    pub(crate) fn set_system(&self, system: Option<System>) {
+        self.lock().system = system;
+    }
+
+    pub(crate) fn system(&self) -> Option<System> {
+        self.lock().system.clone()
+    }
+
+    pub(crate) fn end_life(&self) {
+        let mut inner = self.lock();
+        inner.system = None;
+        inner.elapsed = inner.now();
+        inner.began = None;
+        inner.killed = true;
+        drop(inner);
+        self.tell(&Event::LifeEnded);
+    }
+
+    pub(crate) fn kill(&self) {
+        let mut inner = self.lock();
+        inner.killed = true;
+        inner.line("fault", "the process is killed".into());
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
+    /// Whether this life may go on to use the disk.
+    pub(crate) fn is_alive(&self, life: u64) -> bool {
+        let inner = self.lock();
+        inner.life == life && !inner.killed
+    }
+
+    pub(crate) fn store_failed(&self) -> bool {
+        self.lock().store_failed
+    }
+
+    pub(crate) fn fail_store(&self) {
+        let mut inner = self.lock();
+        inner.store_failed = true;
+        inner.line("fault", "the disk fails".into());
+    }
+
+    /// Waits until the life has to end.
+    pub(crate) async fn cut(&self) -> Cut {
+        loop {
+            {
+                let inner = self.lock();
+                if inner.violation.is_some() {
+                    return Cut::Violated;
+                }
+                if inner.killed {
+                    return Cut::Killed;
+                }
+            }
+            self.shared.ended.notified().await;
+        }
+    }
+
+    /// Waits for a run that nobody observes yet.
+    pub(crate) async fn begun(&self) -> AgentPath {
+        loop {
+            if let Some(path) = self.lock().unobserved.pop_front() {
+                return path;
+            }
+            self.shared.begun.notified().await;
+        }
+    }
+
+    pub(crate) fn next_observer(&self) -> u64 {
+        let mut inner = self.lock();
+        inner.observers += 1;
+        inner.observers
+    }
+
+    /// Counts, and returns what goes wrong there, and how long the disk takes.
+    pub(crate) fn count(&self, counter: Counter) -> (u64, Vec<Fault>, Duration) {
+        let mut inner = self.lock();
+        let at = match counter {
+            Counter::Commit => &mut inner.counts.commits,
+            Counter::Message => &mut inner.counts.messages,
+        };
+        *at += 1;
+        let at = *at;
+        let planned = inner.plan.faults.iter();
+        let faults: Vec<Fault> = planned
+            .filter(|planned| planned.at == at && planned.fault.counter() == counter)
+            .map(|planned| planned.fault)
+            .collect();
+        let latency = inner.plan.latency();
+        (at, faults, latency)
+    }
+
+    /// Brings batches to the disk, where they can be read, and may be lost.
+    pub(crate) fn write(&self, group: &[Batch]) -> Vec<Result<(), StoreError>> {
+        self.lock().disk.write(group)
+    }
+
+    /// Makes everything that was written durable, as group `group`.
+    pub(crate) fn sync(&self, group: u64) {
+        let mut inner = self.lock();
+        let changes = inner.disk.sync();
+        if changes.is_empty() {
+            return;
+        }
+        let known: Vec<bool> = changes.iter().map(|change| inner.knows(change)).collect();
+        if let Err(error) = inner.durable.apply(&changes) {
+            inner.violate("every record can be read", error.to_string());
+        }
+        let begun: Vec<AgentPath> = changes
+            .iter()
+            .zip(known)
+            .filter(|(change, known)| change.key.kind() == "record" && !known)
+            .filter_map(|(change, _)| inner.durable.run(change.key.run()?)?.path.clone())
+            .collect();
+        let text = crate::trace::describe(&changes, &inner.durable);
+        inner.line("commit", format!("{group}: {text}"));
+        if let Some(last) = begun.last() {
+            inner.last_begun = Some(last.clone());
+        }
+        inner.unobserved.extend(begun);
+        drop(inner);
+        self.shared.begun.notify_one();
+        self.tell(&Event::Committed { group, changes: &changes });
+    }
+
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Written) -> T) -> T {
+        read(self.lock().disk.written())
+    }
+
+    pub(crate) fn jump(&self, ms: i64) {
+        let mut inner = self.lock();
+        inner.jumped_ms += ms;
+        inner.line("fault", format!("the wall clock jumps by {ms} ms"));
+    }
+
+    pub(crate) fn last_begun(&self) -> Option<AgentPath> {
+        self.lock().last_begun.clone()
+    }
+
+    pub(crate) fn clock(&self) -> impl Clock {
+        WorldClock(self.clone())
+    }
+}
+
+struct WorldClock(World);
+
+impl Clock for WorldClock {
+    fn now_ms(&self) -> u64 {
+        let inner = self.0.lock();
+        (EPOCH_MS + millis(inner.now())).saturating_add_signed(inner.jumped_ms)
+    }
+}
+
+impl Inner {
+    /// Virtual time since the world began.
+    fn now(&self) -> Duration {
+        self.elapsed + self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
+    fn line(&mut self, kind: &'static str, text: String) {
+        if self.violation.is_some() {
+            // The timeline ends with what does not hold.
+            return;
+        }
+        let (life, at_ms) = (self.life, millis(self.now()));
+        self.trace.push(Line { life, at_ms, kind, text });
+    }
+
+    fn knows(&self, change: &Change) -> bool {
+        change.key.run().and_then(|run| self.durable.run(run)).is_some()
+    }
+
+    fn violate(&mut self, invariant: &str, text: String) {
+        if self.violation.is_none() {
+            self.line("violated", format!("{invariant}: {text}"));
+            self.violation = Some(Violation { invariant: invariant.to_owned(), text });
+        }
+    }
+
+    fn judge(&mut self, event: &Event<'_>) {
+        let mut invariants = std::mem::take(&mut self.invariants);
+        for invariant in &mut invariants {
+            if let Err(text) = invariant.check(event, &self.durable) {
+                self.violate(invariant.name(), text);
+            }
+        }
+        self.invariants = invariants;
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

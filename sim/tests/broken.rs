@@ -1,0 +1,105 @@
+//! Agents that are not crash-safe are caught, with the crash point that shows it.
+
+use ghostlight::SystemBuilder;
+use ghostlight::prelude::*;
+use ghostlight_sim::{Effects, Failure, Invariants, Life, Scenario, Simulation, World};
+
+/// Which mistake the agent makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// A side effect between steps.
+    EffectOutsideStep,
+    /// A side effect in a step, without the step's key.
+    EffectWithoutKey,
+    /// Code between steps that depends on something else than the journal.
+    Nondeterminism,
+}
+
+struct Payer {
+    mistake: Mistake,
+    effects: Effects,
+}
+
+impl Agent for Payer {
+    const TYPE: &'static str = "Payer";
+}
+
+impl Child for Payer {
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, cx: &RunContext, cents: u64) -> Result<u64, RunError> {
+        cx.step("check", async || Ok(())).await?;
+        if self.mistake == Mistake::EffectOutsideStep {
+            self.effects.perform_unkeyed("charge");
+        }
+        cx.step("charge", async || {
+            match self.mistake {
+                Mistake::EffectOutsideStep => {}
+                Mistake::EffectWithoutKey => self.effects.perform_unkeyed("charge"),
+                _ => _ = self.effects.perform("charge", &cx.key()),
+            }
+            Ok(())
+        })
+        .await?;
+        if self.mistake == Mistake::Nondeterminism && self.effects.perform("entered", "once") {
+            cx.milestone("first", json!(null)).await?;
+        }
+        cx.milestone("paid", json!(null)).await?;
+        cx.step("receipt", async || Ok(())).await?;
+        Ok(cents)
+    }
+}
+
+struct Payment(Mistake);
+
+impl Scenario for Payment {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        system.child(Payer { mistake: self.0, effects: world.effects() })
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let paid = life.agent::<Payer>("till")?.run::<Payer>(42).id("p").await?;
+        life.world().promise("p", &paid);
+        assert_eq!(paid.completed()?, 42);
+        Ok(())
+    }
+
+    fn invariants(&self) -> Invariants {
+        Invariants::none().always("charged once", |world| world.effects().count("charge") <= 1)
+    }
+}
+
+fn find(mistake: Mistake) -> Failure {
+    let found = Simulation::new(Payment(mistake)).crash_at_every_commit().run();
+    *found.expect_err("the mistake is found")
+}
+
+#[test]
+fn the_mended_agent_passes() {
+    Simulation::new(Payment(Mistake::None)).crash_at_every_commit().seeds(50).check();
+}
+
+#[test]
+fn an_effect_outside_a_step_is_caught() {
+    let failure = find(Mistake::EffectOutsideStep);
+    eprintln!("{failure}");
+    assert_eq!(failure.invariant, "charged once");
+    assert_eq!(failure.plan.faults.len(), 1, "one crash is enough: {}", failure.plan);
+}
+
+#[test]
+fn an_effect_without_a_key_is_caught() {
+    let failure = find(Mistake::EffectWithoutKey);
+    eprintln!("{failure}");
+    assert_eq!(failure.invariant, "charged once");
+    assert_eq!(failure.plan.faults.len(), 1, "one crash is enough: {}", failure.plan);
+}
+
+#[test]
+fn nondeterminism_between_steps_is_caught() {
+    let failure = find(Mistake::Nondeterminism);
+    eprintln!("{failure}");
+    assert!(failure.text.contains("journal mismatch"), "{failure}");
+}
