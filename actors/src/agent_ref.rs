@@ -16,7 +16,8 @@ use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
 use crate::lanes::{Stored, is_cleared, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
-use crate::node::{Node, Permit};
+use crate::node::Node;
+use crate::place::{self, Awaiting, Permit};
 use crate::tail::{After, Tail};
 
 /// An agent by its address. Cheap to clone; holds nothing in memory.
@@ -119,8 +120,12 @@ impl AgentRef {
         })
     }
 
-    pub(crate) async fn dispatch(&self, start: &StartRun) -> Result<Started, Error> {
-        let permit = self.permit(&start.run_id).await?;
+    /// `inside`: whether the code of a run dispatches, wherever that is polled.
+    pub(crate) async fn dispatch(&self, start: &StartRun, inside: bool) -> Result<Started, Error> {
+        let permit = match inside || place::is_run(&self.node) {
+            true => self.node.permit_now(),
+            false => self.permit(&start.run_id).await?,
+        };
         let start = StartRun { permit, ..start.clone() };
         self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
     }
@@ -131,15 +136,15 @@ impl AgentRef {
         if self.node.is_draining() {
             return Err(Error::Stopped);
         }
-        if let Some(permit) = self.node.permit_now(&self.path) {
-            return Ok(permit);
+        if let Some(permit) = self.node.permit_now() {
+            return Ok(Some(permit));
         }
         let (committer, run) = (&self.node.committer, self.run_key(run_id));
         let known = Stored::read_key(committer, run).await?.is_some();
         if known || is_cleared(committer, run).await? {
             return Ok(None);
         }
-        self.node.permit(&self.path).await
+        self.node.permit().await
     }
 
     /// Dispatches a run by the name of its type, with its input as JSON. Returns the run's id and
@@ -159,7 +164,7 @@ impl AgentRef {
     ) -> Result<(String, bool), Error> {
         let kind = Arc::clone(self.node.kinds.get(agent_type)?);
         let start = self.prepare(kind.name, input.to_string().into_bytes(), options)?;
-        let started = self.dispatch(&start).await?;
+        let started = self.dispatch(&start, false).await?;
         Ok((start.run_id.to_string(), started.already_existed))
     }
 
@@ -207,6 +212,7 @@ impl AgentRef {
 
     /// Waits until a run may be shown; `None` for an unknown run.
     pub(crate) async fn shown(&self, run_id: &RunId) -> Result<Option<()>, Error> {
+        let _awaiting = Awaiting::begin(&self.node);
         self.ask(run_id, RunRequest::Tail).await
     }
 
@@ -354,6 +360,7 @@ impl AgentRef {
     /// Waits for a run's end.
     pub(crate) async fn outcome(&self, run_id: &RunId) -> Result<RawOutcome, Error> {
         let run = self.run_key(run_id);
+        let _awaiting = Awaiting::begin(&self.node);
         let _leave = Leave::new(&self.node, run);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);

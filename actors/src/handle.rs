@@ -63,7 +63,8 @@ impl<A: Agent> AgentHandle<A> {
     /// same input joins the run, or returns how it ended. Inside a run, the outcome is recorded
     /// like a step's result, and an id that is left out derives from the run, so that a crash
     /// starts nothing twice. Outside a run, a new run waits here, with nothing recorded, while the
-    /// system executes as many as its limits allow.
+    /// system executes as many as its limits allow. Inside a run it is recorded at once, and waits
+    /// for its place then; whoever waits for it gives its own place away meanwhile.
     ///
     /// # Errors
     /// The future resolves to [`Error::UnknownType`], [`Error::DifferentInput`],

@@ -23,8 +23,8 @@ use crate::finalise::Decided;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
-use crate::node::Permit;
 use crate::past::{Past, Signals};
+use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::error::RunError;
 use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
-use crate::node::Permit;
+use crate::place::Permit;
 use crate::registry::Returned;
 use crate::turns::TurnEnd;
 

@@ -10,7 +10,7 @@ use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, ActorRef, MessagingErr};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,7 +39,7 @@ pub(crate) struct Node {
     pub(crate) watched: Watched,
     pub(crate) timers: Timers,
     pub(crate) purge: Notify,
-    runnable: Arc<Semaphore>,
+    pub(crate) runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
     /// Why the store accepts no writes any more.
     failure: OnceLock<storage::Error>,
@@ -52,9 +52,6 @@ pub(crate) struct Node {
     kill: CancellationToken,
     probe: Option<Arc<dyn Probe>>,
 }
-
-/// A place among the runs that execute at once; `None` where none is needed.
-pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 
 /// Two supervisors, side by side: a parent's death never touches a child.
 pub(crate) struct Supervisors {
@@ -144,25 +141,6 @@ impl Node {
             self.runnable.close();
             self.hub.close();
         }
-    }
-
-    /// Waits for a place for a run of `parent`. What a run dispatches goes with it: it may wait for
-    /// that, and if both took a place, runs that wait could hold them all.
-    pub(crate) async fn permit(&self, parent: &AgentPath) -> Result<Permit, Error> {
-        if parent.parent().is_some() {
-            return Ok(None);
-        }
-        let permit = Arc::clone(&self.runnable).acquire_owned().await;
-        permit.map(|permit| Some(Arc::new(permit))).map_err(|_| self.gone())
-    }
-
-    /// As [`Node::permit`], if that does not have to wait.
-    pub(crate) fn permit_now(&self, parent: &AgentPath) -> Option<Permit> {
-        if parent.parent().is_some() {
-            return Some(None);
-        }
-        let permit = Arc::clone(&self.runnable).try_acquire_owned().ok()?;
-        Some(Some(Arc::new(permit)))
     }
 
     /// Why the store accepts no writes any more, if it does not.

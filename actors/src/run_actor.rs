@@ -26,8 +26,8 @@ use crate::info::{Inspection, run_info};
 use crate::lanes::joins;
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
-use crate::node::Permit;
 use crate::past::Signals;
+use crate::place::Permit;
 use crate::probe::Seen;
 use crate::registry::ErasedChild;
 use crate::shared::Shared;
@@ -84,7 +84,6 @@ pub(crate) struct RunActorState {
     cascades: usize,
     progress_at: Option<Instant>,
     progress_timer: bool,
-    _permit: Permit,
 }
 
 impl Actor for RunActor {
@@ -131,7 +130,6 @@ impl Actor for RunActor {
             cascades: 0,
             progress_at: None,
             progress_timer: false,
-            _permit: permit,
         };
         if state.record.state.cancelling {
             // The crash came between the request and the end.
@@ -146,7 +144,7 @@ impl Actor for RunActor {
                 // Nothing waits for it, but it is not left for the code's first entry.
                 let _ = myself.cast(RunMsg::Queued);
             }
-            state.enter(&myself, child, input);
+            state.enter(&myself, child, input, permit);
         }
         Ok(state)
     }
@@ -189,7 +187,13 @@ impl Actor for RunActor {
 
 impl RunActorState {
     /// Enters the code.
-    fn enter(&mut self, myself: &ActorRef<RunMsg>, child: Arc<dyn ErasedChild>, input: Vec<u8>) {
+    fn enter(
+        &mut self,
+        myself: &ActorRef<RunMsg>,
+        child: Arc<dyn ErasedChild>,
+        input: Vec<u8>,
+        permit: Permit,
+    ) {
         let shared = Arc::clone(&self.shared);
         let span = tracing::info_span!(
             "run",
@@ -199,7 +203,7 @@ impl RunActorState {
         );
         self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        let code = Code::new(body, Arc::clone(&shared));
+        let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
         let myself = myself.clone();

@@ -19,6 +19,7 @@ use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
+use crate::place::Awaiting;
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +135,7 @@ impl Stream for Tail {
 
 impl Source {
     async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
+        let _awaiting = Awaiting::begin(&self.agent.node);
         loop {
             if self.over {
                 self.watch = None;

@@ -24,6 +24,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
+use crate::place::Awaiting;
 use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
@@ -311,6 +312,8 @@ where
     Fut: Future<Output = T> + Send + 'static,
 {
     refuse_own_queue(agent)?;
+    // The turn, or one before it, may wait for runs.
+    let _awaiting = Awaiting::begin(node);
     let (sender, mut receiver) = tokio::sync::oneshot::channel();
     // Whatever becomes of the agent's lives, the turn is taken once.
     let turn = Arc::new(Mutex::new(Some((body, sender))));

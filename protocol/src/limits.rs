@@ -80,8 +80,8 @@ pub struct Limits {
     pub state_bytes_max: usize,
     /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB.
     pub queued_bytes_max: usize,
-    /// The most runs that the root agents of a system have executed at once; then dispatch waits.
-    /// What those runs dispatch goes with them, and is not counted: 100,000.
+    /// The most runs that a system executes at once; then a dispatch waits, and what a run dispatches
+    /// is recorded and waits. A run that waits for another one does not count: 100,000.
     pub runnable_runs_max: usize,
     /// Unread frames an observer may have before it is caught up from the log: 1,024.
     pub unread_frames_max: usize,

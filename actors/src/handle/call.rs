@@ -66,11 +66,12 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         drop(input);
         let run_id = start.run_id.to_string();
         let dispatcher = self.agent.inside.clone();
+        let is_inside = dispatcher.is_some();
         let mut guard =
             self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
         Box::pin(async move {
             let dispatched = async {
-                let started = agent.dispatch(&start).await?;
+                let started = agent.dispatch(&start, is_inside).await?;
                 match started.outcome {
                     Some(outcome) => Ok(outcome),
                     None => agent.outcome(&start.run_id).await,
@@ -212,8 +213,10 @@ impl<A: Agent, C: Child> Start<A, C> {
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         Box::pin(async move {
-            let dispatched =
-                async { agent.dispatch(&start).await.map(|started| started.already_existed) };
+            let dispatched = async {
+                let started = agent.dispatch(&start, inside.is_some()).await?;
+                Ok(started.already_existed)
+            };
             let already_existed = match place {
                 Some(place) => place.recorded(dispatched).await?,
                 None => dispatched.await?,

@@ -121,12 +121,11 @@ pub(super) async fn resume(
     let enters = decided.is_none() && !record.state.cancelling;
     let permit = match record.state.phase {
         // A run that only has to be ended needs no place.
-        _ if !enters => Some(None),
+        _ if !enters => None,
         Phase::Starting => None,
-        _ => node.permit_now(&args.path),
+        _ => node.permit_now(),
     };
-    let waits = permit.is_none();
-    let permit = permit.flatten();
+    let waits = enters && permit.is_none();
     let entering = Entering { record, record_revision: revision, writer, past, permit, lost: true };
     if waits {
         return Ok(LaneEnd::enter(entering));

@@ -69,7 +69,7 @@ pub(super) async fn enter(
         };
         let permit = match &entering.permit {
             Some(permit) => Ok(Some(Arc::clone(permit))),
-            None => args.node.permit(&args.path).await,
+            None => args.node.permit().await,
         };
         (failed.map(Decided::Failed), permit)
     };
