@@ -189,11 +189,16 @@ impl RunActorState {
         // What the code still does while it is dropped is for nobody.
         self.shared.stop();
         self.lost_to = Some(error.clone().into());
-        self.cancel_replies.clear();
-        self.abort_code();
+        let replies = std::mem::take(&mut self.cancel_replies);
         if self.code.is_none() {
-            myself.stop(None);
+            // Dropped unanswered: the parent decides again once this actor is gone.
+            return myself.stop(None);
         }
+        // Nobody knows how long the code takes to be gone: it may block its thread.
+        for reply in replies {
+            let _ = reply.send(Err(error.clone().into()));
+        }
+        self.abort_code();
     }
 
     /// Puts the run to sleep until its first timer: one commit.
