@@ -26,6 +26,19 @@ use crate::{Agent, Progress, RunError};
 /// What a method of it has returned `Ok` for, survives every crash that comes later, as each method
 /// says. After a crash the code is entered again from the top, and everything recorded is told to
 /// it again, in the same order.
+///
+/// What the code does between the calls must follow from what it was told, and from nothing else:
+///
+/// - `tokio::select!` needs `biased;` wherever a branch is a future of the code's own. It polls its
+///   branches in an order of chance, which nothing records: if two of them are ready, another one
+///   may win after a crash. Futures of this context alone need no `biased;`, since their results
+///   come one at a time.
+/// - A step, sleep or wait that was made outside of a step's body must not be polled inside of it:
+///   the body is not executed again, and what the future would have recorded is not asked for. Such
+///   a step fails with the kind `nested-step`.
+/// - What waits for room or for the disk is not in the order of the log: whether
+///   [`emit`](RunContext::emit) or [`flush`](RunContext::flush) returns before or after the result
+///   of a step that runs at the same time differs from entry to entry. Do not let them race with it.
 pub struct RunContext {
     pub(crate) shared: Arc<Shared>,
 }
@@ -94,7 +107,8 @@ impl RunContext {
     }
 
     /// Emits a chunk of output: any JSON value. Returns once it is queued; observers see it once it
-    /// is durable. A fast run waits here for a slow disk.
+    /// is durable. A fast run waits here for a slow disk, in no order with the results of steps that
+    /// run at the same time.
     ///
     /// Outside steps the nth event of an entry is the nth event of the run: what the log has is not
     /// appended again.
@@ -199,7 +213,8 @@ impl RunContext {
         self.shared.wake_actor(&mut inner);
     }
 
-    /// Waits until everything that was emitted so far is durable.
+    /// Waits until everything that was emitted so far is durable; in no order with the results of
+    /// steps that run at the same time.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
