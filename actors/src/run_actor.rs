@@ -23,10 +23,11 @@ use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
+use crate::lanes::joins;
 use crate::log_writer::LogWriter;
-use crate::messages::{CodeEnd, Reply, RunMsg};
-use crate::node::Permit;
+use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
+use crate::place::Permit;
 use crate::probe::Seen;
 use crate::registry::ErasedChild;
 use crate::shared::{Frozen, Shared};
@@ -85,7 +86,6 @@ pub(crate) struct RunActorState {
     progress_timer: bool,
     /// A timer that judges dormancy is under way.
     dormant_timer: bool,
-    permit: Permit,
 }
 
 impl Actor for RunActor {
@@ -133,7 +133,6 @@ impl Actor for RunActor {
             progress_at: None,
             progress_timer: false,
             dormant_timer: false,
-            permit,
         };
         // The process was lost between the request and the end.
         let cancelling = state.record.state.cancelling;
@@ -144,11 +143,15 @@ impl Actor for RunActor {
             }
             let _ = myself.cast(RunMsg::Queued);
         } else {
+            if state.apply(Event::Started) {
+                // Nothing waits for it, but it is not left for the code's first entry.
+                let _ = myself.cast(RunMsg::Queued);
+            }
             if cancelling {
                 // Before the code is entered, so that it never finds itself not cancelled.
                 state.cancel_is_durable(&myself);
             }
-            state.enter(&myself, child, input);
+            state.enter(&myself, child, input, permit);
         }
         Ok(state)
     }
@@ -177,6 +180,7 @@ impl Actor for RunActor {
                 state.cascades = state.cascades.saturating_sub(1);
                 state.pump(&myself);
             }
+            RunMsg::Start(start, reply) => state.start(&start, reply),
             RunMsg::Inspect(reply) => {
                 let _ = reply.send(state.inspection().map(Some));
             }
@@ -191,7 +195,13 @@ impl Actor for RunActor {
 
 impl RunActorState {
     /// Enters the code.
-    fn enter(&mut self, myself: &ActorRef<RunMsg>, child: Arc<dyn ErasedChild>, input: Vec<u8>) {
+    fn enter(
+        &mut self,
+        myself: &ActorRef<RunMsg>,
+        child: Arc<dyn ErasedChild>,
+        input: Vec<u8>,
+        permit: Permit,
+    ) {
         let shared = Arc::clone(&self.shared);
         let span = tracing::info_span!(
             "run",
@@ -201,7 +211,7 @@ impl RunActorState {
         );
         self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        let code = Code::new(body, Arc::clone(&shared));
+        let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
         let myself = myself.clone();
@@ -252,6 +262,22 @@ impl RunActorState {
             }
             Err(_) => false,
         }
+    }
+
+    /// Lets a dispatch of the run's id join it.
+    fn start(&self, start: &StartRun, reply: Reply<Started>) {
+        if self.ending.is_leaving() {
+            // Dropped unanswered, as a cancel is.
+            return;
+        }
+        if let Some(error) = &self.lost_to {
+            let _ = reply.send(Err(error.clone()));
+            return;
+        }
+        // After the end the actor is here for its code alone.
+        let stopping = matches!(self.ending, Ending::Ended);
+        let joined = joins(&self.stored, start, stopping);
+        let _ = reply.send(joined.map(|()| Started { already_existed: true, outcome: None }));
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {

@@ -39,6 +39,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         writer,
         past: Past::default(),
         permit: None,
+        lost: false,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
@@ -111,7 +112,7 @@ pub(super) async fn resume(
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     // Its code is about to register what it waits for anew.
-    let kept = node.waits.release(run);
+    node.waits.release(run);
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
@@ -127,14 +128,12 @@ pub(super) async fn resume(
     let record = stored.record;
     let permit = match record.state.phase {
         // A run that only has to be ended needs no place.
-        _ if decided.is_some() => Some(None),
+        _ if decided.is_some() => None,
         Phase::Starting => None,
-        _ if kept.is_some() => Some(kept),
-        _ => node.permit_now(&args.path),
+        _ => node.permit_now(),
     };
-    let waits = permit.is_none();
-    let permit = permit.flatten();
-    let entering = Entering { record, record_revision: revision, writer, past, permit };
+    let waits = decided.is_none() && permit.is_none();
+    let entering = Entering { record, record_revision: revision, writer, past, permit, lost: true };
     if waits {
         return Ok(LaneEnd::enter(entering));
     }
@@ -191,6 +190,10 @@ fn lose_attempt(
     }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
+        return Ok(None);
+    }
+    if record.state.phase == Phase::Starting {
+        // The start hook was at work, and the code was not entered.
         return Ok(None);
     }
     let child = args.node.kinds.child(&record.agent_type)?;

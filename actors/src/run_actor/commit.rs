@@ -1,6 +1,5 @@
 //! One commit after another: what the code has queued, and what the run itself has to record.
 
-use ghostlight_protocol::Phase;
 use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::Call;
 use ghostlight_protocol::run::Event;
@@ -56,9 +55,6 @@ impl RunActorState {
         }
         if commit.entries.is_empty() && !self.record_dirty && !ends {
             return;
-        }
-        if self.state().phase == Phase::Starting {
-            self.apply(Event::Started);
         }
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
         let before = (self.writer.head, self.writer.head_revision);
@@ -194,11 +190,16 @@ impl RunActorState {
         // What the code still does while it is dropped is for nobody.
         self.shared.stop(Frozen::Left);
         self.lost_to = Some(error.clone().into());
-        self.cancel_replies.clear();
-        self.abort_code();
+        let replies = std::mem::take(&mut self.cancel_replies);
         if self.code.is_none() {
-            myself.stop(None);
+            // Dropped unanswered: the parent decides again once this actor is gone.
+            return myself.stop(None);
         }
+        // Nobody knows how long the code takes to be gone: it may block its thread.
+        for reply in replies {
+            let _ = reply.send(Err(error.clone().into()));
+        }
+        self.abort_code();
     }
 
     /// Lets the run wait outside memory: one commit.
