@@ -98,7 +98,7 @@ impl Actor for AgentActor {
             next_queue_number: found.next_queue_number,
             queued: found.queued,
             admitting: false,
-            turns: Turns::new(found.owed),
+            turns: Turns::new(&args.node, found.owed),
             active_at: Instant::now(),
             idle_timer: false,
             evicting: Vec::new(),
@@ -138,10 +138,18 @@ impl Actor for AgentActor {
             AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
             AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
             AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
-            AgentMsg::Owed(run_id) => state.turns.owe(run_id),
-            AgentMsg::OwedAgain(run_id) => state.turns.owed_again(run_id),
-            AgentMsg::Turn(turn) => state.turns.push(turn),
+            AgentMsg::Owed(run_id, work) => state.turns.owe(run_id, work),
+            AgentMsg::OwedAgain(run_id) => {
+                let work = state.args.node.turns.token();
+                state.turns.owed_again(run_id, work);
+            }
+            AgentMsg::Turn(turn) => {
+                let work = state.args.node.turns.token();
+                state.turns.push(turn, work);
+            }
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
+            // That it has come is all: the idle time begins with it.
+            AgentMsg::Unwatched => {}
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
@@ -239,12 +247,17 @@ impl AgentState {
             }
         }
         for request in pending {
-            self.request(myself, run_id.clone(), request);
+            match (&end.not_cancelled, request) {
+                // It would only cancel it again, and again.
+                (Some(error), RunRequest::Clear(reply)) => _ = reply.send(Err(error.clone())),
+                (_, request) => self.request(myself, run_id.clone(), request),
+            }
         }
     }
 
     fn exited(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, exit: RunExit) {
-        if self.args.node.live.get(RunKey::new(&self.args.path, &run_id)).is_some() {
+        let run = RunKey::new(&self.args.path, &run_id);
+        if self.args.node.live.get(run).is_some() {
             // The notice of an earlier life of it.
             return;
         }
@@ -253,9 +266,14 @@ impl AgentState {
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
             RunExit::Ended | RunExit::Parked => {
-                self.slots.remove(&RunKey::new(&self.args.path, &run_id));
+                self.slots.remove(&run);
             }
-            RunExit::Waiting => {}
+            RunExit::Waiting => {
+                // What it waits for has come while it was on its way out.
+                if self.args.node.waits.is_called(run) {
+                    self.begin(myself, run_id.clone(), RunRequest::Wake);
+                }
+            }
             RunExit::Lost if planted(Planted::IgnoreLoss) => {}
             RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
@@ -304,6 +322,10 @@ impl AgentState {
     }
 
     fn is_idle(&self) -> bool {
-        self.lanes.is_empty() && self.turns.is_empty() && self.queued == 0
+        let Self { args, lanes, turns, queued, .. } = self;
+        lanes.is_empty()
+            && turns.is_empty()
+            && *queued == 0
+            && !args.node.watched.contains(&args.path)
     }
 }

@@ -24,13 +24,13 @@ use crate::finalise::Decided;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
-use crate::node::Permit;
-use crate::past::Past;
+use crate::past::{Past, Signals};
+use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
 pub(crate) use clear::{bury, children, purge};
-pub(crate) use start::start_existing;
+pub(crate) use start::{joins, start_existing};
 
 /// What a lane does.
 pub(crate) enum Operation {
@@ -79,6 +79,8 @@ pub(crate) struct Entering {
     pub(crate) past: Past,
     /// Its place, if it has one already.
     pub(crate) permit: Permit,
+    /// An earlier life was lost, and may have entered the code.
+    pub(crate) lost: bool,
 }
 
 /// Brings a cancel to a run that is on its way to its actor.
@@ -96,6 +98,8 @@ pub(crate) struct LaneEnd {
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
     pub(crate) admission: Option<Admission>,
+    /// Why the run, which goes on, was not cancelled.
+    pub(crate) not_cancelled: Option<Error>,
 }
 
 /// What an admission from the queue came to.
@@ -108,8 +112,14 @@ pub(crate) enum Admission {
 }
 
 impl LaneEnd {
-    pub(crate) const UNCHANGED: Self =
-        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: None };
+    pub(crate) const UNCHANGED: Self = Self {
+        entering: None,
+        live: false,
+        holds_slot: None,
+        queued: 0,
+        admission: None,
+        not_cancelled: None,
+    };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 
@@ -147,7 +157,9 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
                 Ok(end) => (end, Ok(())),
                 Err(error) => {
                     tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
-                    args.node.hub.failed(RunKey::new(&args.path, run_id), &error);
+                    let run = RunKey::new(&args.path, run_id);
+                    args.node.hub.failed(run, &error);
+                    args.node.call_waiting(run);
                     (LaneEnd::UNCHANGED, Err(error))
                 }
             };
@@ -270,7 +282,7 @@ pub(crate) async fn inspect_stored(
         Some(Outcome::Completed(output)) => Some(crate::info::parse_json(&output)),
         Some(Outcome::NotCompleted(_)) | None => None,
     };
-    let signals = Past::read(committer, run).await?.signals;
+    let signals = Signals::read(committer, run).await?;
     Ok(Inspection {
         run: run_info(&stored.record)?,
         output,
@@ -289,7 +301,7 @@ pub(crate) async fn spawn(
     entering: Entering,
     decided: Option<Decided>,
 ) -> Result<LaneEnd, Error> {
-    let Entering { record, record_revision, writer, past, permit } = entering;
+    let Entering { record, record_revision, writer, past, permit, lost: _ } = entering;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;
@@ -324,8 +336,9 @@ pub(crate) struct Found {
     pub(crate) slots: BTreeSet<RunKey>,
     /// Runs whose actors are alive.
     pub(crate) live: Vec<RunId>,
-    /// Runs that nobody executes, and that no timer will wake.
+    /// Runs that nobody executes, and that neither a timer nor another run will wake.
     pub(crate) lost: Vec<RunId>,
+    /// How many runs wait in the queue, but for those of types that are not registered.
     pub(crate) queued: usize,
     pub(crate) next_queue_number: u64,
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
@@ -359,7 +372,10 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         found.slots.insert(run);
         if node.live.get(run).is_some() {
             found.live.push(run_id);
-        } else if !record.waiting && node.kinds.contains(&record.agent_type) {
+        } else if !record.waiting
+            && (!node.waits.is_outside(run) || node.waits.is_called(run))
+            && node.kinds.contains(&record.agent_type)
+        {
             found.lost.push(run_id);
         }
         Ok(())
@@ -372,8 +388,8 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         }
     }
     each(&node.committer, Key::queue_of(agent), |key, value| {
-        codec::decode::<QueuedRecord>(key, value)?;
-        found.queued += 1;
+        let record: QueuedRecord = codec::decode(key, value)?;
+        found.queued += usize::from(node.kinds.executes(&record.agent_type));
         found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
         Ok(())
     })
@@ -411,15 +427,25 @@ pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error>
     })
 }
 
-/// The run that is admitted next.
+/// The run that is admitted next: the first, but for those of types that are not registered.
 pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
     let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
-    let limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
-    let page = args.node.committer.scan(prefix, None, limit).await?;
-    let Some(entry) = page.into_iter().next() else { return Ok(None) };
-    let key = Key::from_bytes(entry.key);
-    let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
-    Ok(Some(valid_id(&key, &record.run_id)?))
+    let mut limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
+    let mut after = None;
+    loop {
+        let page = args.node.committer.scan(prefix.clone(), after, limit).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        after = Some(last.key.clone());
+        for entry in page {
+            let key = Key::from_bytes(entry.key);
+            let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
+            if args.node.kinds.executes(&record.agent_type) {
+                return Ok(Some(valid_id(&key, &record.run_id)?));
+            }
+        }
+        // Almost always it is the first.
+        limit = PAGE;
+    }
 }
 
 async fn queue_position(

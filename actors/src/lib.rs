@@ -30,6 +30,7 @@ mod messages;
 mod node;
 mod offline;
 mod past;
+mod place;
 mod probe;
 mod registry;
 mod run_actor;
@@ -43,6 +44,7 @@ pub mod testing;
 mod text;
 mod timers;
 mod turns;
+mod waits;
 
 pub use agent::{Agent, AgentSettings, AtCap, Child};
 pub use agent_ref::{AgentRef, DispatchOptions};

@@ -6,13 +6,15 @@ use ghostlight_protocol::RunId;
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage as storage;
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::Error;
 use crate::error::RunError;
 use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
-use crate::node::Permit;
+use crate::place::Permit;
 use crate::registry::Returned;
+use crate::shared::Dormant;
 use crate::turns::TurnEnd;
 
 /// An answer that is due; dropping it tells the asker to ask again.
@@ -53,7 +55,7 @@ pub(crate) enum RunRequest {
     /// Answered once the run may be tailed; `None` for an unknown run.
     Tail(Reply<Option<()>>),
     Clear(Reply<bool>),
-    /// The run's timer is due.
+    /// The run's timer is due, or something has happened that it waits for.
     Wake,
     /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
     /// has to.
@@ -72,11 +74,13 @@ pub(crate) enum AgentMsg {
     ClearOverdue(RunId),
     /// The operation in a run's lane is done.
     LaneDone(RunId, LaneEnd),
-    /// A run owes the agent a finish hook.
-    Owed(RunId),
+    /// A run owes the agent a finish hook, which a shutdown waits for.
+    Owed(RunId, TaskTrackerToken),
     /// A failed delivery is tried again.
     OwedAgain(RunId),
     TurnDone(TurnEnd),
+    /// The last open tail of the agent's runs is closed.
+    Unwatched,
     /// The queue may have a head now.
     AdmitAgain,
     /// Perhaps nothing has happened for the idle time.
@@ -108,8 +112,10 @@ pub(crate) enum RunMsg {
     Queued,
     Committed(Result<(), storage::Error>),
     CodeEnded(CodeEnd),
-    /// The code waits for nothing but timers; the number tells whether that is still so.
-    Dormant(u64),
+    /// The code waits for nothing but timers and other runs.
+    Dormant,
+    /// It did so a while ago.
+    StillDormant(Dormant),
     Mismatch(Mismatch),
     ProgressDue,
     GraceOver,
@@ -117,6 +123,8 @@ pub(crate) enum RunMsg {
     Overdue,
     /// The cancels of all descendants are durable.
     Cascaded,
+    /// A dispatch of the run's own id.
+    Start(Box<StartRun>, Reply<Started>),
     Inspect(Reply<Option<Inspection>>),
     Cancel(String, Reply<()>),
     Tail(Reply<Option<()>>),

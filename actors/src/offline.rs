@@ -139,8 +139,9 @@ impl Offline {
 
     /// Cancels a run, durably, and returns it as it stands then. A run that is queued, suspended or
     /// backing off has ended by it, and before it what it dispatched and awaits. One that was being
-    /// executed has its request recorded, and the next owner of the folder ends it. An ended run is
-    /// no error.
+    /// executed has its request recorded, and the next owner of the folder ends it: its code is
+    /// entered once more, with the grace time of any other, to come to its end. An ended run is no
+    /// error.
     ///
     /// # Errors
     /// [`Error::UnknownRun`], [`Error::Cleared`], an invalid id, failures of the store.

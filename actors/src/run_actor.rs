@@ -24,13 +24,14 @@ use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
+use crate::lanes::joins;
 use crate::log_writer::LogWriter;
-use crate::messages::{CodeEnd, Reply, RunMsg};
-use crate::node::Permit;
+use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
+use crate::place::Permit;
 use crate::probe::Seen;
 use crate::registry::ErasedChild;
-use crate::shared::Shared;
+use crate::shared::{Frozen, Shared};
 use crate::{Error, RunContext};
 
 pub(crate) use self::commit::done;
@@ -84,7 +85,8 @@ pub(crate) struct RunActorState {
     cascades: usize,
     progress_at: Option<Instant>,
     progress_timer: bool,
-    _permit: Permit,
+    /// A timer that judges dormancy is under way.
+    dormant_timer: bool,
 }
 
 impl Actor for RunActor {
@@ -131,18 +133,26 @@ impl Actor for RunActor {
             cascades: 0,
             progress_at: None,
             progress_timer: false,
-            _permit: permit,
+            dormant_timer: false,
         };
-        if state.record.state.cancelling {
-            // The crash came between the request and the end.
-            state.ending = Ending::Decided(Decided::Aborted);
-            state.cascade(&myself);
-            let _ = myself.cast(RunMsg::Queued);
-        } else if let Some(decided) = decided {
+        // The process was lost between the request and the end.
+        let cancelling = state.record.state.cancelling;
+        if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
+            if cancelling {
+                state.cascade(&myself);
+            }
             let _ = myself.cast(RunMsg::Queued);
         } else {
-            state.enter(&myself, child, input);
+            if state.apply(Event::Started) {
+                // Nothing waits for it, but it is not left for the code's first entry.
+                let _ = myself.cast(RunMsg::Queued);
+            }
+            if cancelling {
+                // Before the code is entered, so that it never finds itself not cancelled.
+                state.cancel_is_durable(&myself);
+            }
+            state.enter(&myself, child, input, permit);
         }
         Ok(state)
     }
@@ -162,7 +172,8 @@ impl Actor for RunActor {
             }
             RunMsg::Committed(result) => state.committed(&myself, result),
             RunMsg::CodeEnded(end) => state.code_ended(&myself, end),
-            RunMsg::Dormant(activity) => state.dormant(&myself, activity),
+            RunMsg::Dormant => state.dormant(&myself),
+            RunMsg::StillDormant(before) => state.still_dormant(&myself, before),
             RunMsg::Mismatch(mismatch) => state.mismatch(&myself, mismatch),
             RunMsg::GraceOver => state.grace_over(&myself),
             RunMsg::Overdue => state.overdue(&myself),
@@ -170,6 +181,7 @@ impl Actor for RunActor {
                 state.cascades = state.cascades.saturating_sub(1);
                 state.pump(&myself);
             }
+            RunMsg::Start(start, reply) => state.start(&start, reply),
             RunMsg::Inspect(reply) => {
                 let _ = reply.send(state.inspection().map(Some));
             }
@@ -184,7 +196,13 @@ impl Actor for RunActor {
 
 impl RunActorState {
     /// Enters the code.
-    fn enter(&mut self, myself: &ActorRef<RunMsg>, child: Arc<dyn ErasedChild>, input: Vec<u8>) {
+    fn enter(
+        &mut self,
+        myself: &ActorRef<RunMsg>,
+        child: Arc<dyn ErasedChild>,
+        input: Vec<u8>,
+        permit: Permit,
+    ) {
         let shared = Arc::clone(&self.shared);
         let span = tracing::info_span!(
             "run",
@@ -197,7 +215,7 @@ impl RunActorState {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         }
         let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        let code = Code::new(body, Arc::clone(&shared));
+        let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
         let myself = myself.clone();
@@ -233,7 +251,7 @@ impl RunActorState {
     /// The code blocks its thread and cannot be dropped: nobody waits for it any longer.
     fn overdue(&mut self, myself: &ActorRef<RunMsg>) {
         if matches!(self.ending, Ending::Working) && self.state().cancelling {
-            self.shared.stop();
+            self.shared.stop(Frozen::Ended);
             self.ending = Ending::Decided(Decided::Aborted);
             self.cascade(myself);
         }
@@ -248,6 +266,22 @@ impl RunActorState {
             }
             Err(_) => false,
         }
+    }
+
+    /// Lets a dispatch of the run's id join it.
+    fn start(&self, start: &StartRun, reply: Reply<Started>) {
+        if self.ending.is_leaving() {
+            // Dropped unanswered, as a cancel is.
+            return;
+        }
+        if let Some(error) = &self.lost_to {
+            let _ = reply.send(Err(error.clone()));
+            return;
+        }
+        // After the end the actor is here for its code alone.
+        let stopping = matches!(self.ending, Ending::Ended);
+        let joined = joins(&self.stored, start, stopping);
+        let _ = reply.send(joined.map(|()| Started { already_existed: true, outcome: None }));
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {

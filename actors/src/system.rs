@@ -6,7 +6,7 @@ mod recover;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::{ExitNotice, ExitReason};
 use storage::CommitterHandle;
@@ -96,6 +96,23 @@ impl System {
         crate::list::parents(&self.inner.node.committer).await
     }
 
+    /// At most `limit` addresses of agents that have runs, after `after`: a page for those who may not
+    /// hold them all. Fewer than `limit` are the last ones. The order is always the same, and is not
+    /// that of the addresses; `after` need not have runs any more.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn agents_after(
+        &self,
+        after: Option<&AgentPath>,
+        limit: usize,
+    ) -> Result<Vec<AgentPath>, Error> {
+        crate::list::parents_after(&self.inner.node.committer, after, limit).await
+    }
+
     /// The addresses of the agents in memory.
     pub fn agents_in_memory(&self) -> Vec<AgentPath> {
         self.inner.node.agents.ids().into_iter().map(|(path, _)| path).collect()
@@ -117,9 +134,10 @@ impl System {
         self.inner.node.committer.stats()
     }
 
-    /// Stops the system: takes no new work, waits for the runs that are being executed, at most as
-    /// long as the limits say (10 s), and closes the store. Runs that have not ended by then go on
-    /// with the next system, as after a crash. Returns how many those are.
+    /// Stops the system: takes no new work, waits for the runs that are being executed, and for the
+    /// hooks and turns that are due, at most as long as the limits say (10 s), and closes the store.
+    /// Runs that have not ended by then go on with the next system, as after a crash, and so do
+    /// deliveries that are still owed. Returns how many runs those are.
     ///
     /// Code that blocks a worker thread cannot be dropped: it is waited for beyond that limit, since
     /// the store is closed when nothing of the system is left. Use `step_blocking` for such code.
@@ -129,7 +147,11 @@ impl System {
     pub async fn shutdown(self) -> usize {
         let node = &self.inner.node;
         node.draining.store(true, Ordering::Release);
-        let drained = node.live.emptied();
+        let drained = async {
+            node.live.emptied().await;
+            node.turns.close();
+            node.turns.wait().await;
+        };
         // What is left is counted below.
         let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
         let left = node.live.len();
@@ -206,11 +228,19 @@ impl Node {
                 RunExit::Lost
             }
         };
-        self.live.remove(ghostlight_protocol::RunKey::new(&parent, &run_id));
-        self.tell_parent(&parent, run_id, exit);
+        let run = RunKey::new(&parent, &run_id);
+        self.waits.exited(run);
+        self.live.remove(run);
+        self.tell_parent(&parent, run_id, run, exit);
     }
 
-    fn tell_parent(self: &Arc<Self>, parent: &AgentPath, run_id: RunId, exit: RunExit) {
+    fn tell_parent(
+        self: &Arc<Self>,
+        parent: &AgentPath,
+        run_id: RunId,
+        run: RunKey,
+        exit: RunExit,
+    ) {
         let message = AgentMsg::Exited(run_id, exit);
         match self.agents.get(parent) {
             Some(actor) => {
@@ -223,7 +253,7 @@ impl Node {
                     .get(parent.agent_type())
                     .is_ok_and(|kind| kind.settings.max_concurrent_runs.is_some());
                 // The slot may be somebody else's turn; a lost run is found by the next life.
-                if capped || exit == RunExit::Lost {
+                if capped || exit == RunExit::Lost || self.waits.is_called(run) {
                     self.send(parent, message);
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -15,10 +16,14 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
 use crate::agent_ref::AgentRef;
+use crate::agents::Watch;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
+use crate::place::Awaiting;
+use crate::shared::Shared;
+use crate::waits::Stays;
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +58,20 @@ impl From<u64> for After {
 pub struct Tail {
     source: Option<Source>,
     reading: Option<Reading>,
+    stage: Arc<AtomicU8>,
+    /// The run whose code reads, until the tail is over.
+    stays: Option<Stays>,
+}
+
+/// What a tail does that is not ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Reads the log: there may be more frames.
+    Reading,
+    /// Waits until the run may be shown.
+    Hidden,
+    /// Has delivered everything that was durable, and waits for the next frame.
+    Live,
 }
 
 type Reading = Pin<Box<dyn Future<Output = (Source, Option<Result<Arc<Frame>, Error>>)> + Send>>;
@@ -64,12 +83,16 @@ pub(crate) struct Source {
     frames: Option<FrameMaker>,
     /// Subscribed once the log was read to its end: most readers of a run that has ended never do.
     live: Option<broadcast::Receiver<Published>>,
+    /// Gone once the tail is over.
+    watch: Option<Watch>,
     /// After `live`: fields are dropped in their order.
     _leave: Leave,
     /// The number of the next frame to deliver.
     next: u64,
     /// Read from the log, and not delivered yet.
     page: VecDeque<Frame>,
+    /// A [`Stage`].
+    stage: Arc<AtomicU8>,
     /// The log may have more than was read.
     behind: bool,
     over: bool,
@@ -78,8 +101,11 @@ pub(crate) struct Source {
 impl Tail {
     pub(crate) fn new(agent: &AgentRef, run_id: RunId, after: After) -> Self {
         let run = RunKey::new(&agent.path, &run_id);
+        let stage = Arc::new(AtomicU8::new(Stage::Reading as u8));
         let source = Source {
+            stage: Arc::clone(&stage),
             _leave: Leave::new(&agent.node, run),
+            watch: Some(Watch::new(&agent.node, &agent.path)),
             agent: agent.clone(),
             run,
             run_id,
@@ -90,7 +116,12 @@ impl Tail {
             behind: true,
             over: false,
         };
-        Self { source: Some(source), reading: None }
+        Self { source: Some(source), reading: None, stage, stays: None }
+    }
+
+    /// Keeps the run whose code reads in memory: no frame would bring it back.
+    pub(crate) fn inside(self, run: Option<&Arc<Shared>>) -> Self {
+        Self { stays: run.map(Stays::new), ..self }
     }
 
     /// The next frame; `None` after the run's hard end. A position beyond the end of the log waits
@@ -106,7 +137,19 @@ impl Tail {
         std::future::poll_fn(|cx| self.poll_frame(cx)).await
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Frame>, Error>>> {
+    /// What the tail does, when it is not ready.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            stage if stage == Stage::Live as u8 => Stage::Live,
+            stage if stage == Stage::Hidden as u8 => Stage::Hidden,
+            _ => Stage::Reading,
+        }
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Arc<Frame>, Error>>> {
         if let Some(mut source) = self.source.take() {
             self.reading = Some(Box::pin(async move {
                 let frame = source.frame().await;
@@ -117,6 +160,9 @@ impl Tail {
         let (source, frame) = std::task::ready!(reading.as_mut().poll(cx));
         self.reading = None;
         self.source = Some(source);
+        if frame.is_none() {
+            self.stays = None;
+        }
         Poll::Ready(frame)
     }
 }
@@ -131,8 +177,10 @@ impl Stream for Tail {
 
 impl Source {
     async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
+        let _awaiting = Awaiting::begin(&self.agent.node);
         loop {
             if self.over {
+                self.watch = None;
                 return None;
             }
             if let Some(frame) = self.page.pop_front() {
@@ -154,7 +202,10 @@ impl Source {
                 self.behind = true;
                 continue;
             };
-            match live.recv().await {
+            self.stage.store(Stage::Live as u8, Ordering::Relaxed);
+            let received = live.recv().await;
+            self.stage.store(Stage::Reading as u8, Ordering::Relaxed);
+            match received {
                 Ok(Published::Frame(frame)) if frame.sequence == self.next => {
                     return Some(Ok(self.deliver(frame)));
                 }
@@ -199,7 +250,10 @@ impl Source {
         let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
         if self.frames.is_none() && stored.record.state.phase == Phase::Starting {
             // Frame 0 is shown after the start hook.
-            self.agent.shown(&self.run_id).await?;
+            self.stage.store(Stage::Hidden as u8, Ordering::Relaxed);
+            let shown = self.agent.shown(&self.run_id).await;
+            self.stage.store(Stage::Reading as u8, Ordering::Relaxed);
+            shown?;
         }
         self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
         let end = LogEnd::from(&stored);

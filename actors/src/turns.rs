@@ -15,6 +15,7 @@ use ghostlight_supervisor::RESTART;
 use ractor::ActorRef;
 use storage::records::OwedRecord;
 use storage::{Changes, Key, codec};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
@@ -24,6 +25,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
+use crate::place::Awaiting;
 use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
@@ -70,6 +72,12 @@ enum Turn {
     AdHoc(AdHoc),
 }
 
+/// A turn that is due: a shutdown waits for it.
+struct Due {
+    turn: Turn,
+    work: TaskTrackerToken,
+}
+
 /// How a turn ended.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
@@ -93,7 +101,7 @@ pub(crate) fn refuse_own_queue(agent: &AgentPath) -> Result<(), Error> {
 }
 
 pub(crate) struct Turns {
-    queue: VecDeque<Turn>,
+    queue: VecDeque<Due>,
     /// Every delivery that is queued, running, or waiting for its next try.
     owed: BTreeSet<RunId>,
     waiting: BTreeMap<RunId, u64>,
@@ -101,7 +109,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    pub(crate) fn new(owed: Vec<(RunId, OwedRecord)>) -> Self {
+    pub(crate) fn new(node: &Node, owed: Vec<(RunId, OwedRecord)>) -> Self {
         let mut turns = Self {
             queue: VecDeque::new(),
             owed: BTreeSet::new(),
@@ -110,7 +118,7 @@ impl Turns {
         };
         for (run_id, record) in owed {
             if record.tries == 0 {
-                turns.owe(run_id);
+                turns.owe(run_id, node.turns.token());
             } else {
                 turns.owed.insert(run_id.clone());
                 turns.waiting.insert(run_id, record.due_ms);
@@ -119,15 +127,15 @@ impl Turns {
         turns
     }
 
-    pub(crate) fn owe(&mut self, run_id: RunId) {
+    pub(crate) fn owe(&mut self, run_id: RunId, work: TaskTrackerToken) {
         let waited = self.waiting.remove(&run_id).is_some();
         if self.owed.insert(run_id.clone()) || waited {
-            self.queue.push_back(Turn::Finish(run_id));
+            self.queue.push_back(Due { turn: Turn::Finish(run_id), work });
         }
     }
 
-    pub(crate) fn push(&mut self, turn: AdHoc) {
-        self.queue.push_back(Turn::AdHoc(turn));
+    pub(crate) fn push(&mut self, turn: AdHoc, work: TaskTrackerToken) {
+        self.queue.push_back(Due { turn: Turn::AdHoc(turn), work });
     }
 
     /// Whether a turn is running or queued; a delivery that waits for its next try is neither.
@@ -145,7 +153,7 @@ impl Turns {
         if self.running {
             return;
         }
-        let Some(turn) = self.queue.pop_front() else { return };
+        let Some(Due { turn, work }) = self.queue.pop_front() else { return };
         self.running = true;
         let (args, actor) = (args.clone(), myself.clone());
         let node = Arc::clone(&args.node);
@@ -162,6 +170,7 @@ impl Turns {
                     TurnEnd { delivery: None, panicked }
                 }
             };
+            drop(work);
             let _ = actor.cast(AgentMsg::TurnDone(end));
         };
         node.spawn(TURN_OF.scope(scope, task));
@@ -196,9 +205,9 @@ impl Turns {
         });
     }
 
-    pub(crate) fn owed_again(&mut self, run_id: RunId) {
+    pub(crate) fn owed_again(&mut self, run_id: RunId, work: TaskTrackerToken) {
         if self.owed.contains(&run_id) {
-            self.queue.push_back(Turn::Finish(run_id));
+            self.queue.push_back(Due { turn: Turn::Finish(run_id), work });
         }
     }
 
@@ -308,6 +317,8 @@ where
     Fut: Future<Output = T> + Send + 'static,
 {
     refuse_own_queue(agent)?;
+    // The turn, or one before it, may wait for runs.
+    let _awaiting = Awaiting::begin(node);
     let (sender, mut receiver) = tokio::sync::oneshot::channel();
     // Whatever becomes of the agent's lives, the turn is taken once.
     let turn = Arc::new(Mutex::new(Some((body, sender))));
@@ -342,8 +353,7 @@ where
                 false => down(agent, "the turn did not end: it panicked, or the agent crashed"),
             });
         }
-        // The end of the old life is told to us in a moment.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        node.departed(agent, actor.get_id()).await?;
     }
 }
 

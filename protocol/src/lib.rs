@@ -17,7 +17,7 @@ pub mod run;
 pub mod status;
 
 pub use id::{AgentKey, AgentPath, IdError, RunId, RunKey};
-pub use limits::{Limits, TooLarge};
+pub use limits::{Limits, TooDeep, TooLarge};
 pub use outcome::{Failure, FailureEnvelope, NotCompleted, Outcome};
 pub use reason::InterruptReason;
 pub use recovery::{NextAttempt, RecoveryPolicy, Retry};

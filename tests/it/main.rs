@@ -29,3 +29,4 @@ mod suspension;
 mod syncs;
 mod tails;
 mod types;
+mod waits;

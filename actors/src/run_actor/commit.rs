@@ -1,6 +1,5 @@
 //! One commit after another: what the code has queued, and what the run itself has to record.
 
-use ghostlight_protocol::Phase;
 use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::Call;
 use ghostlight_protocol::planted::{Planted, planted};
@@ -21,7 +20,7 @@ use crate::hub::Published;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
 use crate::probe::Seen;
-use crate::shared::Done;
+use crate::shared::{Done, Dormant, Frozen};
 
 /// What is on its way to the disk.
 pub(crate) struct InFlight {
@@ -57,9 +56,6 @@ impl RunActorState {
         }
         if commit.entries.is_empty() && !self.record_dirty && !ends {
             return;
-        }
-        if self.state().phase == Phase::Starting {
-            self.apply(Event::Started);
         }
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
         let before = (self.writer.head, self.writer.head_revision);
@@ -145,10 +141,8 @@ impl RunActorState {
         }
         self.pump(myself);
         // The code may have stood still before the due time of its sleep was durable.
-        if self.in_flight.is_none()
-            && let Some(activity) = self.shared.dormant()
-        {
-            self.dormant(myself, activity);
+        if self.in_flight.is_none() {
+            self.dormant(myself);
         }
     }
 
@@ -157,6 +151,9 @@ impl RunActorState {
         let frames = done.entries.iter().filter(|entry| entry.is_frame());
         for (number, entry) in (done.first_number..).zip(frames) {
             self.signals.note(entry);
+            if let LogEntry::Milestone { name, .. } = entry {
+                self.shared.node.call_waiting_for(self.shared.run, name);
+            }
             if tailed && let Some(frame) = self.frames.frame(number, entry) {
                 let published = Published::Frame(std::sync::Arc::new(frame));
                 self.shared.node.hub.publish(self.shared.run, published);
@@ -198,31 +195,37 @@ impl RunActorState {
         );
         self.ending = Ending::Lost;
         // What the code still does while it is dropped is for nobody.
-        self.shared.stop();
+        self.shared.stop(Frozen::Left);
         self.lost_to = Some(error.clone().into());
-        self.cancel_replies.clear();
-        self.abort_code();
+        let replies = std::mem::take(&mut self.cancel_replies);
         if self.code.is_none() {
-            myself.stop(None);
+            // Dropped unanswered: the parent decides again once this actor is gone.
+            return myself.stop(None);
         }
+        // Nobody knows how long the code takes to be gone: it may block its thread.
+        for reply in replies {
+            let _ = reply.send(Err(error.clone().into()));
+        }
+        self.abort_code();
     }
 
-    /// Puts the run to sleep until its first timer: one commit.
+    /// Lets the run wait outside memory: one commit.
     pub(crate) fn add_leaving(&mut self, leaving: &Leaving, changes: &mut Changes) -> bool {
         match leaving {
-            Leaving::Suspended { due_ms } => {
+            Leaving::Suspended(Dormant { due_ms, waits, .. }) => {
                 if !self.apply(Event::Suspended) {
                     return false;
                 }
-                self.record.wake_at_ms = Some(*due_ms);
-                let timer = TimerRecord {
-                    parent: self.record.parent.clone(),
-                    run_id: self.record.run_id.clone(),
-                };
-                if !planted(Planted::LoseTimer) {
-                    changes.put(&Key::timer(*due_ms, self.shared.run), &timer);
+                self.record.wake_at_ms = *due_ms;
+                if let Some(due_ms) = due_ms.filter(|_| !planted(Planted::LoseTimer)) {
+                    let timer = TimerRecord {
+                        parent: self.record.parent.clone(),
+                        run_id: self.record.run_id.clone(),
+                    };
+                    changes.put(&Key::timer(due_ms, self.shared.run), &timer);
                 }
-                changes.put(&self.live_key(), &self.live_record(true));
+                // What waits for other runs is entered again by the next process, and looks itself.
+                changes.put(&self.live_key(), &self.live_record(*waits == 0));
                 true
             }
             Leaving::Parked { .. } => true,

@@ -7,3 +7,4 @@ mod full_disk;
 mod interruptions;
 mod look;
 mod support;
+mod trouble;

@@ -120,10 +120,23 @@ impl World {
         last
     }
 
+    /// Waits for the runs whose cancel is durable, and that have their grace time.
+    async fn end_cancelled(&self, system: &System) {
+        for agent in system.agents().await.unwrap() {
+            let agent = system.agent_at(&agent).unwrap();
+            for run in agent.list(&RunFilter::default(), None, 1000).await.unwrap().runs {
+                if run.cancelling {
+                    replay(&agent, &run.run_id).await;
+                }
+            }
+        }
+    }
+
     /// One more life, in which nothing happens any more.
     async fn check(&self, drive: &impl Drive, ended: &str) {
-        let executions = self.ledger.executions();
         let system = self.start().await;
+        self.end_cancelled(&system).await;
+        let executions = self.ledger.executions();
         for agent in system.agents().await.unwrap() {
             let agent = system.agent_at(&agent).unwrap();
             for run in agent.list(&RunFilter::default(), None, 1000).await.unwrap().runs {
