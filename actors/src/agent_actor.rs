@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::lanes::{self, Admission, LaneEnd, Operation};
+use crate::lanes::{self, Admission, Cause, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::probe::Seen;
@@ -195,8 +195,9 @@ impl AgentState {
             RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
             RunRequest::Tail(reply) => Operation::Tail { reply },
             RunRequest::Clear(reply) => Operation::Clear { reply },
-            RunRequest::Wake => Operation::Resume { woken: true, reply: None },
-            RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
+            RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },
+            RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Found, reply },
+            RunRequest::Lost => Operation::Resume { cause: Cause::Lost, reply: None },
             RunRequest::Admit => match self.take_slot(&run_id) {
                 true => Operation::Admit,
                 // A dispatch has taken the last one meanwhile.
@@ -275,7 +276,7 @@ impl AgentState {
                 }
             }
             RunExit::Lost if planted(Planted::IgnoreLoss) => {}
-            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Lost),
         }
         for request in pending {
             self.request(myself, run_id.clone(), request);

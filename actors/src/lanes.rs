@@ -52,7 +52,7 @@ pub(crate) enum Operation {
         cancelled: Cancelled,
     },
     Resume {
-        woken: bool,
+        cause: Cause,
         reply: Option<Reply<()>>,
     },
     Inspect {
@@ -68,6 +68,17 @@ pub(crate) enum Operation {
     Clear {
         reply: Reply<bool>,
     },
+}
+
+/// Why a run is entered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// What it waited for has come.
+    Woken,
+    /// It is live in the store, and nobody executes it.
+    Found,
+    /// Its actor is gone, and has told nobody why.
+    Lost,
 }
 
 /// A recorded run on its way to its actor.
@@ -152,8 +163,8 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Enter { entering, cancelled } => {
             start::enter(args, run_id, *entering, cancelled).await
         }
-        Operation::Resume { woken, reply } => {
-            let (end, answer) = match resume::resume(args, run_id, woken).await {
+        Operation::Resume { cause, reply } => {
+            let (end, answer) = match resume::resume(args, run_id, cause).await {
                 Ok(end) => (end, Ok(())),
                 Err(error) => {
                     tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");

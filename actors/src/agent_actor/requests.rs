@@ -52,7 +52,7 @@ impl AgentState {
                     let _ = reply.send(Ok(()));
                 }
             }
-            RunRequest::Wake | RunRequest::Admit => {}
+            RunRequest::Wake | RunRequest::Lost | RunRequest::Admit => {}
         }
     }
 
@@ -80,7 +80,9 @@ impl AgentState {
                 let _ = reply.send(Ok(()));
                 return;
             }
-            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Lost | RunRequest::Admit => {
+                return;
+            }
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {

@@ -9,7 +9,7 @@ use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{Entering, LaneEnd, Stored, spawn};
+use super::{Cause, Entering, LaneEnd, Stored, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
@@ -68,11 +68,11 @@ fn take_over(
     changes.put(&Key::live(AgentKey::from(&args.path), run), &live);
 }
 
-/// Enters a run again: since its timer is due (`woken`), or since nobody executes it.
+/// Enters a run again.
 pub(super) async fn resume(
     args: &AgentArgs,
     run_id: &RunId,
-    woken: bool,
+    cause: Cause,
 ) -> Result<LaneEnd, Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
@@ -95,13 +95,18 @@ pub(super) async fn resume(
             stored.record.attempt += u32::from(planted(Planted::WakeAsAttempt));
         }
         // A timer of an earlier wait.
-        Phase::Starting | Phase::Running if woken => return Ok(LaneEnd::UNCHANGED),
+        Phase::Starting | Phase::Running if cause == Cause::Woken => return Ok(LaneEnd::UNCHANGED),
         Phase::Starting | Phase::Running => {
-            if is_parked(&stored.record) && began_here(args, run).await? {
+            let began_here = began_here(args, run).await?;
+            if is_parked(&stored.record) && began_here {
                 return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
-            decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
+            // What this process has begun, and has never given an actor, was not entered: its parent
+            // was lost on the way. No attempt is lost with it.
+            if !began_here || cause == Cause::Lost {
+                decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
+            }
             past = Some(read);
         }
     }
