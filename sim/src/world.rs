@@ -268,7 +268,7 @@ impl World {
     /// Whether every kill that was due has ended a life.
     pub(crate) fn kills_strike(&self) -> bool {
         let inner = self.lock();
-        inner.kills == inner.kills_due
+        inner.kills >= inner.kills_due
     }
 
     pub(crate) fn store_failed(&self) -> bool {
@@ -333,7 +333,9 @@ impl World {
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
-        inner.kills_due += u64::from(faults.iter().any(|fault| fault.is_kill()));
+        // A disk that fails ends the life in its own way.
+        let fails = faults.contains(&Fault::Fail);
+        inner.kills_due += u64::from(!fails && faults.iter().any(|fault| fault.is_kill()));
         let latency = inner.plan.latency();
         (at, faults, latency)
     }
