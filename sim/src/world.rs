@@ -1,7 +1,7 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use ghostlight::storage::{Batch, Error as StoreError};
@@ -82,6 +82,8 @@ pub struct Counts {
     pub commits: u64,
     /// Messages that agents have handled.
     pub messages: u64,
+    /// Entries into the code of runs.
+    pub entries: u64,
     /// Lives of the process.
     pub lives: u64,
 }
@@ -152,6 +154,11 @@ impl World {
         look(&self.lock().durable)
     }
 
+    /// The plan that this world goes by.
+    pub fn plan(&self) -> Plan {
+        self.lock().plan.clone()
+    }
+
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
@@ -168,6 +175,18 @@ impl World {
 
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
         self.lock().line(kind, text);
+    }
+
+    /// Notes a panic, which may have happened while the world is being looked at.
+    pub(crate) fn panicked(&self, text: &str) {
+        let inner = match self.shared.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut inner) = inner {
+            inner.line("panic", text.replace('\n', " "));
+        }
     }
 
     pub(crate) fn take_trace(&self) -> Vec<Line> {
@@ -303,6 +322,7 @@ impl World {
         let at = match counter {
             Counter::Commit => &mut inner.counts.commits,
             Counter::Message => &mut inner.counts.messages,
+            Counter::Entry => &mut inner.counts.entries,
         };
         *at += 1;
         let at = *at;
@@ -392,7 +412,7 @@ impl Inner {
     }
 
     fn knows(&self, change: &Change) -> bool {
-        change.key.run().and_then(|run| self.durable.run(run)).is_some()
+        change.key.run().and_then(|run| self.durable.run(run)?.path.as_ref()).is_some()
     }
 
     fn violate(&mut self, invariant: &str, text: String) {
