@@ -240,7 +240,8 @@ impl AgentState {
     }
 
     fn exited(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, exit: RunExit) {
-        if self.args.node.live.get(RunKey::new(&self.args.path, &run_id)).is_some() {
+        let run = RunKey::new(&self.args.path, &run_id);
+        if self.args.node.live.get(run).is_some() {
             // The notice of an earlier life of it.
             return;
         }
@@ -249,9 +250,14 @@ impl AgentState {
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
             RunExit::Ended | RunExit::Parked => {
-                self.slots.remove(&RunKey::new(&self.args.path, &run_id));
+                self.slots.remove(&run);
             }
-            RunExit::Waiting => {}
+            RunExit::Waiting => {
+                // What it waits for has come while it was on its way out.
+                if self.args.node.waits.is_called(run) {
+                    self.begin(myself, run_id.clone(), RunRequest::Wake);
+                }
+            }
             RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
         for request in pending {

@@ -1,9 +1,12 @@
 //! An agent by its address, without its type: what surfaces and tools use.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight_protocol::frame::{FrameEvent, ReservedBody};
+use ghostlight_protocol::frame::{Frame, FrameEvent, ReservedBody};
 use ghostlight_protocol::{AgentPath, RunId, RunKey, Status, limits, preview};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -17,7 +20,10 @@ use crate::lanes::{Stored, is_cleared, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::{Node, Permit};
-use crate::tail::{After, Tail};
+use crate::shared::Shared;
+use crate::sleep::TimeLimit;
+use crate::tail::{After, Stage, Tail};
+use crate::waits::Waiting;
 
 /// An agent by its address. Cheap to clone; holds nothing in memory.
 #[derive(Clone)]
@@ -346,9 +352,14 @@ impl AgentRef {
         Ok(())
     }
 
-    /// Waits for a run's end.
-    pub(crate) async fn outcome(&self, run_id: &RunId) -> Result<RawOutcome, Error> {
+    /// Waits for a run's end; `waiter` is the run that does, if its wait is recorded.
+    pub(crate) async fn outcome(
+        &self,
+        run_id: &RunId,
+        waiter: Option<&Arc<Shared>>,
+    ) -> Result<RawOutcome, Error> {
         let run = self.run_key(run_id);
+        let mut waiting = waiter.map(|shared| Waiting::register(shared, run, None));
         let _leave = Leave::new(&self.node, run);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);
@@ -368,53 +379,84 @@ impl AgentRef {
             }
             asked = true;
         }
+        if let Some(waiting) = &mut waiting {
+            waiting.settle();
+        }
         end.await.unwrap_or_else(|_| Err(self.node.gone()))
     }
 
-    /// Waits for a run's milestone.
+    /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
+    /// among its sleeps, if its wait is recorded.
     pub(crate) async fn milestone(
         &self,
         run_id: &RunId,
         name: &str,
         within: Duration,
+        waiter: Option<(Arc<Shared>, u64)>,
     ) -> Result<Milestone, Error> {
+        let run = self.run_key(run_id);
+        let mut waiting =
+            waiter.as_ref().map(|(shared, _)| Waiting::register(shared, run, Some(name)));
+        let limit =
+            waiter.as_ref().map(|(shared, ordinal)| TimeLimit::begin(shared, *ordinal, within));
+        let mut timer = pin!(tokio::time::sleep(limit.as_ref().map_or(within, |limit| limit.left)));
+        // What is found late, by a run that was out of memory, says whether it came in time.
+        let is_late = |at: u64| limit.as_ref().is_some_and(|limit| at > limit.due_ms);
+        let timeout = || Err(milestone_timeout(run_id, name, within));
         let mut tail = self.tail_known(run_id, After::START);
-        let found = async {
-            loop {
-                let frame = match tail.next().await {
-                    Some(frame) => frame?,
-                    None => return Err(self.node.gone()),
+        poll_fn(|cx| {
+            while let Poll::Ready(frame) = tail.poll_frame(cx) {
+                let found = match frame {
+                    Some(Ok(frame)) => match reached(&frame, name) {
+                        Ok(None) => continue,
+                        Ok(Some(milestone)) if is_late(milestone.at) => timeout(),
+                        Ok(Some(milestone)) => Ok(milestone),
+                        Err(status) => Err(Error::NoMilestone {
+                            run_id: run_id.to_string(),
+                            milestone: name.to_owned(),
+                            status,
+                        }),
+                    },
+                    Some(Err(error)) => Err(error),
+                    None => Err(self.node.gone()),
                 };
-                let ended = |status| Error::NoMilestone {
-                    run_id: run_id.to_string(),
-                    milestone: name.to_owned(),
-                    status,
-                };
-                match &frame.event {
-                    FrameEvent::Chunk { body, .. } => {
-                        if let Some(ReservedBody::Milestone(milestone)) = ReservedBody::parse(body)
-                            && milestone.name == name
-                        {
-                            return Ok(Milestone {
-                                name: milestone.name,
-                                sequence: milestone.sequence,
-                                at: milestone.at_ms,
-                                data: milestone.data,
-                            });
-                        }
+                return Poll::Ready(found);
+            }
+            match tail.stage() {
+                // What was reached before counts, however late it is read.
+                Stage::Reading => return Poll::Pending,
+                Stage::Hidden => {}
+                Stage::Live => {
+                    if let Some(waiting) = &mut waiting {
+                        waiting.settle();
                     }
-                    FrameEvent::Started { .. } => {}
-                    FrameEvent::Finished { .. } => return Err(ended(Status::Completed)),
-                    FrameEvent::Error { .. } => return Err(ended(Status::Error)),
-                    FrameEvent::Aborted { .. } => return Err(ended(Status::Aborted)),
-                    FrameEvent::Interrupted { .. } => return Err(ended(Status::Interrupted)),
                 }
             }
-        };
-        match tokio::time::timeout(within, found).await {
-            Ok(found) => found,
-            Err(_) => Err(milestone_timeout(run_id, name, within)),
-        }
+            timer.as_mut().poll(cx).map(|()| timeout())
+        })
+        .await
+    }
+}
+
+/// The milestone of this name, if the frame is it, or the status of a run that ends without it.
+fn reached(frame: &Frame, name: &str) -> Result<Option<Milestone>, Status> {
+    match &frame.event {
+        FrameEvent::Chunk { body, .. } => match ReservedBody::parse(body) {
+            Some(ReservedBody::Milestone(milestone)) if milestone.name == name => {
+                Ok(Some(Milestone {
+                    name: milestone.name,
+                    sequence: milestone.sequence,
+                    at: milestone.at_ms,
+                    data: milestone.data,
+                }))
+            }
+            _ => Ok(None),
+        },
+        FrameEvent::Started { .. } => Ok(None),
+        FrameEvent::Finished { .. } => Err(Status::Completed),
+        FrameEvent::Error { .. } => Err(Status::Error),
+        FrameEvent::Aborted { .. } => Err(Status::Aborted),
+        FrameEvent::Interrupted { .. } => Err(Status::Interrupted),
     }
 }
 

@@ -206,7 +206,8 @@ impl RunContext {
     }
 
     /// Sleeps for so long, durably: the due time is recorded, and a crash does not start the sleep
-    /// anew. A run that waits for nothing but a sleep of more than 1 s leaves memory until then.
+    /// anew. A run that waits for nothing but a sleep of more than 1 s, or has waited as long for
+    /// other runs, leaves memory meanwhile.
     /// Inside a step it is part of the step's body: not recorded, and slept again with it.
     ///
     /// # Cancel safety

@@ -128,7 +128,9 @@ pub(crate) fn tell_ended(
         status = %outcome.status(),
         "run ended"
     );
+    node.waits.release(run);
     node.hub.ended(run, outcome);
+    node.call_waiting(run);
 }
 
 /// A cancel that ended a run, durably.

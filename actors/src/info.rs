@@ -41,7 +41,7 @@ pub struct RunInfo {
     pub completed_at: Option<u64>,
     /// The number of the current attempt, from 1.
     pub attempt: u32,
-    /// Whether the run sleeps outside memory.
+    /// Whether the run waits outside memory: for a sleep, or for other runs.
     pub suspended: bool,
     /// Whether the run waits for a slot of its parent.
     pub queued: bool,

@@ -146,7 +146,9 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
                 Ok(end) => (end, Ok(())),
                 Err(error) => {
                     tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
-                    args.node.hub.failed(RunKey::new(&args.path, run_id), &error);
+                    let run = RunKey::new(&args.path, run_id);
+                    args.node.hub.failed(run, &error);
+                    args.node.call_waiting(run);
                     (LaneEnd::UNCHANGED, Err(error))
                 }
             };
@@ -320,7 +322,7 @@ pub(crate) struct Found {
     pub(crate) slots: BTreeSet<RunKey>,
     /// Runs whose actors are alive.
     pub(crate) live: Vec<RunId>,
-    /// Runs that nobody executes, and that no timer will wake.
+    /// Runs that nobody executes, and that neither a timer nor another run will wake.
     pub(crate) lost: Vec<RunId>,
     pub(crate) queued: usize,
     pub(crate) next_queue_number: u64,
@@ -355,7 +357,10 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         found.slots.insert(run);
         if node.live.get(run).is_some() {
             found.live.push(run_id);
-        } else if !record.waiting && node.kinds.contains(&record.agent_type) {
+        } else if !record.waiting
+            && (!node.waits.is_outside(run) || node.waits.is_called(run))
+            && node.kinds.contains(&record.agent_type)
+        {
             found.lost.push(run_id);
         }
         Ok(())

@@ -43,6 +43,7 @@ pub mod testing;
 mod text;
 mod timers;
 mod turns;
+mod waits;
 
 pub use agent::{Agent, AgentSettings, AtCap, Child};
 pub use agent_ref::{AgentRef, DispatchOptions};

@@ -177,22 +177,48 @@ pub(crate) async fn unfinished(
     Ok(ids)
 }
 
+/// How many addresses are read at a time where all are asked for.
+const PARENTS: usize = 1000;
+
 /// The addresses of all agents that have runs, in the order of their addresses.
 pub(crate) async fn parents(committer: &Committer) -> Result<Vec<AgentPath>, Error> {
-    let mut parents = std::collections::BTreeSet::new();
-    let prefix = Key::registry_all();
-    let mut after: Option<Vec<u8>> = None;
+    let mut all: Vec<AgentPath> = Vec::new();
     loop {
-        let limit = Limit { entries: 1, bytes: 64 << 10 };
-        let rows = committer.scan(prefix.as_bytes().to_vec(), after, limit).await?;
-        let Some(row) = rows.into_iter().next() else { return Ok(parents.into_iter().collect()) };
+        let page = parents_after(committer, all.last(), PARENTS).await?;
+        let is_last = page.len() < PARENTS;
+        all.extend(page);
+        if is_last {
+            all.sort();
+            return Ok(all);
+        }
+    }
+}
+
+/// At most `limit` addresses of agents that have runs, after another one. The order is that of their
+/// keys: always the same, and no other.
+pub(crate) async fn parents_after(
+    committer: &Committer,
+    after: Option<&AgentPath>,
+    limit: usize,
+) -> Result<Vec<AgentPath>, Error> {
+    let mut parents = Vec::new();
+    let prefix = Key::registry_all();
+    // Past all runs of an agent, however many it has.
+    let past = |agent: &AgentPath| {
+        let mut past = Key::registry_of(AgentKey::from(agent)).into_bytes();
+        past.extend_from_slice(&[0xff; 24]);
+        past
+    };
+    let mut after = after.map(past);
+    while parents.len() < limit {
+        let one = Limit { entries: 1, bytes: 64 << 10 };
+        let rows = committer.scan(prefix.as_bytes().to_vec(), after, one).await?;
+        let Some(row) = rows.into_iter().next() else { break };
         let key = Key::from_bytes(row.key);
         let record: RegistryRecord = codec::decode(&key, &row.versioned.value)?;
         let parent: AgentPath = record.parent.parse()?;
-        // On to the next agent, however many runs this one has.
-        let mut skip = Key::registry_of(AgentKey::from(&parent)).into_bytes();
-        skip.extend_from_slice(&[0xff; 24]);
-        after = Some(skip);
-        parents.insert(parent);
+        after = Some(past(&parent));
+        parents.push(parent);
     }
+    Ok(parents)
 }

@@ -13,6 +13,7 @@ use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
 use crate::node::Permit;
 use crate::registry::Returned;
+use crate::shared::Dormant;
 use crate::turns::TurnEnd;
 
 /// An answer that is due; dropping it tells the asker to ask again.
@@ -53,7 +54,7 @@ pub(crate) enum RunRequest {
     /// Answered once the run may be tailed; `None` for an unknown run.
     Tail(Reply<Option<()>>),
     Clear(Reply<bool>),
-    /// The run's timer is due.
+    /// The run's timer is due, or something has happened that it waits for.
     Wake,
     /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
     /// has to.
@@ -108,8 +109,10 @@ pub(crate) enum RunMsg {
     Queued,
     Committed(Result<(), storage::Error>),
     CodeEnded(CodeEnd),
-    /// The code waits for nothing but timers; the number tells whether that is still so.
-    Dormant(u64),
+    /// The code waits for nothing but timers and other runs.
+    Dormant,
+    /// It did so a while ago.
+    StillDormant(Dormant),
     Mismatch(Mismatch),
     ProgressDue,
     GraceOver,

@@ -25,6 +25,7 @@ use crate::messages::{AgentMsg, RunMsg};
 use crate::probe::{BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
+use crate::waits::Waits;
 
 /// Everything that the actors of one system share. There is one a system, and no global state.
 pub(crate) struct Node {
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     pub(crate) live: LiveRuns,
     pub(crate) agents: Agents,
     pub(crate) timers: Timers,
+    pub(crate) waits: Waits,
     pub(crate) purge: Notify,
     runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
@@ -85,6 +87,7 @@ impl Node {
             live: LiveRuns::default(),
             agents: Agents::default(),
             timers: Timers::default(),
+            waits: Waits::default(),
             purge: Notify::new(),
             supervisors: OnceLock::new(),
             failure: OnceLock::new(),

@@ -12,7 +12,7 @@ use crate::frame_page::{self, FramePage};
 use crate::info::{Inspection, RunInfo, run_info};
 use crate::lanes::{self, Stored, bury, children, purge};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
-use crate::system::open_locked;
+use crate::system::open_spare;
 use crate::{After, Error, StartError, text};
 
 /// The most live runs that a refused clear names.
@@ -20,6 +20,10 @@ const EXAMPLES_MAX: usize = 20;
 
 /// A data folder that is read, and changed a little, without starting the system: nothing is
 /// executed, and no agent type has to be registered.
+///
+/// It needs less space on the disk than a system: it reads where there is hardly any, and cancels and
+/// clears while 8 MiB are free. What a clear frees inside the store is used again by it, but not given
+/// back to the disk.
 ///
 /// It owns the folder meanwhile, so that no system can start on it: open it for one operation, and
 /// close it again.
@@ -56,7 +60,7 @@ impl Offline {
     /// # Cancel safety
     /// Dropped, the store is closed again.
     pub async fn open(lock: FolderLock) -> Result<Self, StartError> {
-        let (committer, handle) = open_locked(lock).await?;
+        let (committer, handle) = open_spare(lock).await?;
         Ok(Self { committer, handle })
     }
 
@@ -135,8 +139,9 @@ impl Offline {
 
     /// Cancels a run, durably, and returns it as it stands then. A run that is queued, suspended or
     /// backing off has ended by it, and before it what it dispatched and awaits. One that was being
-    /// executed has its request recorded, and the next owner of the folder ends it. An ended run is
-    /// no error.
+    /// executed has its request recorded, and the next owner of the folder ends it: its code is
+    /// entered once more, with the grace time of any other, to come to its end. An ended run is no
+    /// error.
     ///
     /// # Errors
     /// [`Error::UnknownRun`], [`Error::Cleared`], an invalid id, failures of the store.

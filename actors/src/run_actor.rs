@@ -29,7 +29,7 @@ use crate::node::Permit;
 use crate::past::Signals;
 use crate::probe::Seen;
 use crate::registry::ErasedChild;
-use crate::shared::Shared;
+use crate::shared::{Frozen, Shared};
 use crate::{Error, RunContext};
 
 pub(crate) use self::commit::done;
@@ -83,7 +83,9 @@ pub(crate) struct RunActorState {
     cascades: usize,
     progress_at: Option<Instant>,
     progress_timer: bool,
-    _permit: Permit,
+    /// A timer that judges dormancy is under way.
+    dormant_timer: bool,
+    permit: Permit,
 }
 
 impl Actor for RunActor {
@@ -130,17 +132,22 @@ impl Actor for RunActor {
             cascades: 0,
             progress_at: None,
             progress_timer: false,
-            _permit: permit,
+            dormant_timer: false,
+            permit,
         };
-        if state.record.state.cancelling {
-            // The crash came between the request and the end.
-            state.ending = Ending::Decided(Decided::Aborted);
-            state.cascade(&myself);
-            let _ = myself.cast(RunMsg::Queued);
-        } else if let Some(decided) = decided {
+        // The process was lost between the request and the end.
+        let cancelling = state.record.state.cancelling;
+        if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
+            if cancelling {
+                state.cascade(&myself);
+            }
             let _ = myself.cast(RunMsg::Queued);
         } else {
+            if cancelling {
+                // Before the code is entered, so that it never finds itself not cancelled.
+                state.cancel_is_durable(&myself);
+            }
             state.enter(&myself, child, input);
         }
         Ok(state)
@@ -161,7 +168,8 @@ impl Actor for RunActor {
             }
             RunMsg::Committed(result) => state.committed(&myself, result),
             RunMsg::CodeEnded(end) => state.code_ended(&myself, end),
-            RunMsg::Dormant(activity) => state.dormant(&myself, activity),
+            RunMsg::Dormant => state.dormant(&myself),
+            RunMsg::StillDormant(before) => state.still_dormant(&myself, before),
             RunMsg::Mismatch(mismatch) => state.mismatch(&myself, mismatch),
             RunMsg::GraceOver => state.grace_over(&myself),
             RunMsg::Overdue => state.overdue(&myself),
@@ -235,7 +243,7 @@ impl RunActorState {
     /// The code blocks its thread and cannot be dropped: nobody waits for it any longer.
     fn overdue(&mut self, myself: &ActorRef<RunMsg>) {
         if matches!(self.ending, Ending::Working) && self.state().cancelling {
-            self.shared.stop();
+            self.shared.stop(Frozen::Ended);
             self.ending = Ending::Decided(Decided::Aborted);
             self.cascade(myself);
         }

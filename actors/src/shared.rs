@@ -21,6 +21,7 @@ use crate::messages::RunMsg;
 use crate::node::Node;
 use crate::past::Past;
 use crate::text::cut_failure;
+use crate::waits::Waiter;
 
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
@@ -49,9 +50,11 @@ pub(crate) struct Inner {
     pub(crate) current_step: Option<String>,
     /// How many dispatches the current try of each step has made.
     pub(crate) step_dispatches: BTreeMap<String, u64>,
-    /// How many waits for other runs are open.
+    /// How many waits for other runs are open, and tails of them.
     pub(crate) waits: usize,
-    /// When the sleeps that the code waits for are due, by number.
+    /// How many of them do nothing but wait.
+    settled: usize,
+    /// When the sleeps that the code waits for are due, and the time limits of its waits, by number.
     pub(crate) sleeps: BTreeMap<u64, u64>,
     pub(crate) progress: Option<Progress>,
     /// The steps whose current try has emitted events.
@@ -64,8 +67,30 @@ pub(crate) struct Inner {
     told: bool,
     /// Counts everything that the code does; an unchanged number means that it did nothing.
     activity: u64,
-    /// The run leaves memory: nothing that the code asks for happens any more.
-    frozen: bool,
+    /// Why nothing that the code asks for happens any more, once that is so.
+    frozen: Option<Frozen>,
+}
+
+/// Why a life of the code is over before the code is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frozen {
+    /// The run leaves memory to wait, and its waits go on outside.
+    Suspended,
+    /// The run is entered again, later or by another owner.
+    Left,
+    /// The run's end is decided.
+    Ended,
+}
+
+/// Code that waits for timers and other runs, and does nothing of its own meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dormant {
+    /// What the code has done so far; an unchanged number means that it did nothing since.
+    pub(crate) activity: u64,
+    /// When the first of its timers is due.
+    pub(crate) due_ms: Option<u64>,
+    /// How many of its waits are for other runs.
+    pub(crate) waits: usize,
 }
 
 /// One life of a run's code, seen from both sides.
@@ -106,6 +131,7 @@ impl Shared {
             current_step: None,
             step_dispatches: BTreeMap::new(),
             waits: 0,
+            settled: 0,
             sleeps: BTreeMap::new(),
             progress: None,
             emitting: BTreeSet::new(),
@@ -114,7 +140,7 @@ impl Shared {
             sources: past.sources,
             told: false,
             activity: 0,
-            frozen: false,
+            frozen: None,
         };
         Self {
             node,
@@ -145,7 +171,7 @@ impl Shared {
     /// Queues an entry, and returns its number for [`Shared::poll_durable`].
     pub(crate) fn push(&self, inner: &mut Inner, entry: LogEntry) -> u64 {
         inner.activity += 1;
-        if inner.frozen {
+        if inner.frozen.is_some() {
             // Never durable: whoever waits for it is about to be dropped.
             return u64::MAX;
         }
@@ -174,7 +200,7 @@ impl Shared {
     /// Waits until everything up to an entry's number is durable.
     pub(crate) fn poll_durable(&self, number: u64, cx: &Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
-        if inner.frozen {
+        if inner.frozen.is_some() {
             // What was queued may have been discarded.
             return Poll::Pending;
         }
@@ -206,7 +232,7 @@ impl Shared {
     }
 
     fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {
-        inner.frozen = true;
+        inner.frozen = Some(Frozen::Left);
         self.tell(RunMsg::Mismatch(mismatch));
     }
 
@@ -239,7 +265,7 @@ impl Shared {
     /// Asks the journal about a call, and registers the waker where it has to wait.
     pub(crate) fn poll_call(&self, call: &Call, cx: &Context<'_>) -> Told<CallResult> {
         let mut inner = self.lock();
-        if inner.frozen {
+        if inner.frozen.is_some() {
             return Told::Pending;
         }
         let told = inner.journal.poll(call);
@@ -298,18 +324,18 @@ impl Shared {
     pub(crate) fn standstill(&self) {
         let mut inner = self.lock();
         let wakers = self.release(&mut inner);
-        let activity = inner.dormant();
+        let dormant = inner.dormant();
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
-        if let Some(activity) = activity {
-            self.tell(RunMsg::Dormant(activity));
+        if dormant.is_some() {
+            self.tell(RunMsg::Dormant);
         }
     }
 
     /// Releases what is next to code that stands still, until somebody is there to take it.
     fn release(&self, inner: &mut Inner) -> Vec<Waker> {
-        while !inner.frozen {
+        while inner.frozen.is_none() {
             match inner.journal.standstill() {
                 Ok(Wake::Nobody) => break,
                 Ok(wake) => {
@@ -325,8 +351,35 @@ impl Shared {
     }
 
     /// See [`Inner::dormant`].
-    pub(crate) fn dormant(&self) -> Option<u64> {
+    pub(crate) fn dormant(&self) -> Option<Dormant> {
         self.lock().dormant()
+    }
+
+    /// How the run is known to whoever wakes it.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter { run: self.run, parent: self.parent.clone(), run_id: self.run_id.clone() }
+    }
+
+    /// One more wait does nothing but wait.
+    pub(crate) fn settled(&self) {
+        let mut inner = self.lock();
+        inner.activity += 1;
+        inner.settled += 1;
+    }
+
+    /// The future of a wait for another run is gone. Returns whether the wait goes on outside.
+    pub(crate) fn unsettled(&self, settled: bool) -> bool {
+        let mut inner = self.lock();
+        inner.activity += 1;
+        inner.settled -= usize::from(settled);
+        inner.frozen == Some(Frozen::Suspended)
+    }
+
+    /// The time limit of a wait is over, or the wait is.
+    pub(crate) fn limit_over(&self, ordinal: u64) {
+        let mut inner = self.lock();
+        inner.activity += 1;
+        inner.sleeps.remove(&ordinal);
     }
 
     /// Judges that the code has returned.
@@ -334,39 +387,33 @@ impl Shared {
         self.lock().journal.finish()
     }
 
-    /// Stops the code where it stands, if it has done nothing since `activity`, and returns when
-    /// the first of its sleeps is due.
-    pub(crate) fn freeze(&self, activity: u64) -> Option<u64> {
+    /// Stops the code where it stands, if it is as dormant as it was.
+    pub(crate) fn freeze(&self, before: Dormant) -> bool {
         let mut inner = self.lock();
-        if inner.frozen || inner.activity != activity || !inner.is_dormant() {
-            return None;
+        let unchanged = inner.dormant() == Some(before);
+        if unchanged {
+            inner.frozen = Some(Frozen::Suspended);
         }
-        let due = inner.sleeps.values().min().copied()?;
-        inner.frozen = true;
-        Some(due)
+        unchanged
     }
 
     /// Lets nothing that the code asks for happen any more.
-    pub(crate) fn stop(&self) {
-        self.lock().frozen = true;
+    pub(crate) fn stop(&self, why: Frozen) {
+        self.lock().frozen = Some(why);
     }
 
-    /// Whether nothing that the code asks for happens any more.
-    pub(crate) fn is_frozen(&self) -> bool {
+    /// Why nothing that the code asks for happens any more, if that is so.
+    pub(crate) fn frozen(&self) -> Option<Frozen> {
         self.lock().frozen
     }
 
-    /// As [`Shared::stop`], and forgets what the code has asked for and is not on its way yet.
+    /// Lets nothing that the code asks for happen any more, now that the run's end is decided, and
+    /// forgets what the code has asked for and is not on its way yet.
     pub(crate) fn discard(&self) {
         let mut inner = self.lock();
-        inner.frozen = true;
+        inner.frozen = Some(Frozen::Ended);
         inner.queue.clear();
         inner.progress = None;
-    }
-
-    /// When the first sleep of a dormant run is due.
-    pub(crate) fn first_due(&self) -> Option<u64> {
-        self.lock().sleeps.values().min().copied()
     }
 
     /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
@@ -443,19 +490,19 @@ impl Inner {
         };
     }
 
-    /// What the code has done so far, if it waits for sleeps, and for nothing else of its own.
-    fn dormant(&self) -> Option<u64> {
-        (!self.frozen && self.is_dormant()).then_some(self.activity)
-    }
-
-    fn is_dormant(&self) -> bool {
-        self.journal.is_standing()
-            && !self.sleeps.is_empty()
+    /// How the code waits, if it waits for timers and other runs, and nothing of its own is in
+    /// flight.
+    fn dormant(&self) -> Option<Dormant> {
+        let dormant = self.frozen.is_none()
+            && self.journal.is_standing()
+            && (!self.sleeps.is_empty() || self.settled > 0)
             && self.queue.is_empty()
             && self.queued == self.durable
             && self.progress.is_none()
-            && self.waits == 0
+            && self.waits == self.settled
             && self.journal.is_caught_up()
-            && !self.journal.is_busy()
+            && !self.journal.is_busy();
+        let due_ms = self.sleeps.values().min().copied();
+        dormant.then_some(Dormant { activity: self.activity, due_ms, waits: self.settled })
     }
 }

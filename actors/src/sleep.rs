@@ -43,18 +43,45 @@ impl<'a> Sleep<'a> {
         Self { shared, duration, stage: Stage::New(number) }
     }
 
-    /// Records when the sleep is due, unless the log says so, and begins to wait for it.
     fn begin(&self, ordinal: u64) -> Stage {
-        let now = self.shared.node.clock.now_ms();
-        let mut inner = self.shared.lock();
-        let due = inner.journal.sleep_due(ordinal).unwrap_or_else(|| {
-            let due_ms = now.saturating_add(millis(self.duration));
-            self.shared.push(&mut inner, LogEntry::SleepSet { ordinal, due_ms });
-            due_ms
-        });
-        inner.sleeps.insert(ordinal, due);
-        let left = Duration::from_millis(due.saturating_sub(now));
+        let (_, left) = set(self.shared, ordinal, self.duration);
         Stage::Sleeping(ordinal, Box::pin(tokio::time::sleep(left)))
+    }
+}
+
+/// Records when a sleep is due, unless the log says so. Returns that time, and how much is left.
+fn set(shared: &Shared, ordinal: u64, duration: Duration) -> (u64, Duration) {
+    let now = shared.node.clock.now_ms();
+    let mut inner = shared.lock();
+    let due = inner.journal.sleep_due(ordinal).unwrap_or_else(|| {
+        let due_ms = now.saturating_add(millis(duration));
+        shared.push(&mut inner, LogEntry::SleepSet { ordinal, due_ms });
+        due_ms
+    });
+    inner.sleeps.insert(ordinal, due);
+    (due, Duration::from_millis(due.saturating_sub(now)))
+}
+
+/// The time limit of a wait inside a run, recorded like a sleep: it begins once, and wakes a run
+/// that waits outside memory.
+pub(crate) struct TimeLimit {
+    shared: Arc<Shared>,
+    ordinal: u64,
+    pub(crate) due_ms: u64,
+    pub(crate) left: Duration,
+}
+
+impl TimeLimit {
+    /// Begins the limit, or goes on with it.
+    pub(crate) fn begin(shared: &Arc<Shared>, ordinal: u64, within: Duration) -> Self {
+        let (due_ms, left) = set(shared, ordinal, within);
+        Self { shared: Arc::clone(shared), ordinal, due_ms, left }
+    }
+}
+
+impl Drop for TimeLimit {
+    fn drop(&mut self) {
+        self.shared.limit_over(self.ordinal);
     }
 }
 

@@ -6,13 +6,13 @@ mod recover;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::{ExitNotice, ExitReason};
 use storage::CommitterHandle;
 
 pub use self::builder::SystemBuilder;
-pub(crate) use self::builder::open_locked;
+pub(crate) use self::builder::open_spare;
 
 use crate::agent_ref::AgentRef;
 use crate::messages::{AgentMsg, RunExit};
@@ -94,6 +94,23 @@ impl System {
     /// Reads only.
     pub async fn agents(&self) -> Result<Vec<AgentPath>, Error> {
         crate::list::parents(&self.inner.node.committer).await
+    }
+
+    /// At most `limit` addresses of agents that have runs, after `after`: a page for those who may not
+    /// hold them all. Fewer than `limit` are the last ones. The order is always the same, and is not
+    /// that of the addresses; `after` need not have runs any more.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn agents_after(
+        &self,
+        after: Option<&AgentPath>,
+        limit: usize,
+    ) -> Result<Vec<AgentPath>, Error> {
+        crate::list::parents_after(&self.inner.node.committer, after, limit).await
     }
 
     /// The addresses of the agents in memory.
@@ -206,11 +223,19 @@ impl Node {
                 RunExit::Lost
             }
         };
-        self.live.remove(ghostlight_protocol::RunKey::new(&parent, &run_id));
-        self.tell_parent(&parent, run_id, exit);
+        let run = RunKey::new(&parent, &run_id);
+        self.waits.exited(run);
+        self.live.remove(run);
+        self.tell_parent(&parent, run_id, run, exit);
     }
 
-    fn tell_parent(self: &Arc<Self>, parent: &AgentPath, run_id: RunId, exit: RunExit) {
+    fn tell_parent(
+        self: &Arc<Self>,
+        parent: &AgentPath,
+        run_id: RunId,
+        run: RunKey,
+        exit: RunExit,
+    ) {
         let message = AgentMsg::Exited(run_id, exit);
         match self.agents.get(parent) {
             Some(actor) => {
@@ -223,7 +248,7 @@ impl Node {
                     .get(parent.agent_type())
                     .is_ok_and(|kind| kind.settings.max_concurrent_runs.is_some());
                 // The slot may be somebody else's turn; a lost run is found by the next life.
-                if capped || exit == RunExit::Lost {
+                if capped || exit == RunExit::Lost || self.waits.is_called(run) {
                     self.send(parent, message);
                 }
             }

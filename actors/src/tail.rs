@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -18,6 +19,8 @@ use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
+use crate::shared::Shared;
+use crate::waits::Stays;
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,20 @@ impl From<u64> for After {
 pub struct Tail {
     source: Option<Source>,
     reading: Option<Reading>,
+    stage: Arc<AtomicU8>,
+    /// The run whose code reads, until the tail is over.
+    stays: Option<Stays>,
+}
+
+/// What a tail does that is not ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Reads the log: there may be more frames.
+    Reading,
+    /// Waits until the run may be shown.
+    Hidden,
+    /// Has delivered everything that was durable, and waits for the next frame.
+    Live,
 }
 
 type Reading = Pin<Box<dyn Future<Output = (Source, Option<Result<Arc<Frame>, Error>>)> + Send>>;
@@ -69,6 +86,8 @@ pub(crate) struct Source {
     next: u64,
     /// Read from the log, and not delivered yet.
     page: VecDeque<Frame>,
+    /// A [`Stage`].
+    stage: Arc<AtomicU8>,
     /// The log may have more than was read.
     behind: bool,
     over: bool,
@@ -77,7 +96,9 @@ pub(crate) struct Source {
 impl Tail {
     pub(crate) fn new(agent: &AgentRef, run_id: RunId, after: After) -> Self {
         let run = RunKey::new(&agent.path, &run_id);
+        let stage = Arc::new(AtomicU8::new(Stage::Reading as u8));
         let source = Source {
+            stage: Arc::clone(&stage),
             _leave: Leave::new(&agent.node, run),
             agent: agent.clone(),
             run,
@@ -89,7 +110,12 @@ impl Tail {
             behind: true,
             over: false,
         };
-        Self { source: Some(source), reading: None }
+        Self { source: Some(source), reading: None, stage, stays: None }
+    }
+
+    /// Keeps the run whose code reads in memory: no frame would bring it back.
+    pub(crate) fn inside(self, run: Option<&Arc<Shared>>) -> Self {
+        Self { stays: run.map(Stays::new), ..self }
     }
 
     /// The next frame; `None` after the run's hard end. A position beyond the end of the log waits
@@ -105,7 +131,19 @@ impl Tail {
         std::future::poll_fn(|cx| self.poll_frame(cx)).await
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Frame>, Error>>> {
+    /// What the tail does, when it is not ready.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            stage if stage == Stage::Live as u8 => Stage::Live,
+            stage if stage == Stage::Hidden as u8 => Stage::Hidden,
+            _ => Stage::Reading,
+        }
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Arc<Frame>, Error>>> {
         if let Some(mut source) = self.source.take() {
             self.reading = Some(Box::pin(async move {
                 let frame = source.frame().await;
@@ -116,6 +154,9 @@ impl Tail {
         let (source, frame) = std::task::ready!(reading.as_mut().poll(cx));
         self.reading = None;
         self.source = Some(source);
+        if frame.is_none() {
+            self.stays = None;
+        }
         Poll::Ready(frame)
     }
 }
@@ -150,7 +191,10 @@ impl Source {
                 self.behind = true;
                 continue;
             };
-            match live.recv().await {
+            self.stage.store(Stage::Live as u8, Ordering::Relaxed);
+            let received = live.recv().await;
+            self.stage.store(Stage::Reading as u8, Ordering::Relaxed);
+            match received {
                 Ok(Published::Frame(frame)) if frame.sequence == self.next => {
                     return Some(Ok(self.deliver(frame)));
                 }
@@ -195,7 +239,10 @@ impl Source {
         let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
         if self.frames.is_none() && stored.record.state.phase == Phase::Starting {
             // Frame 0 is shown after the start hook.
-            self.agent.shown(&self.run_id).await?;
+            self.stage.store(Stage::Hidden as u8, Ordering::Relaxed);
+            let shown = self.agent.shown(&self.run_id).await;
+            self.stage.store(Stage::Reading as u8, Ordering::Relaxed);
+            shown?;
         }
         self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
         let end = LogEnd::from(&stored);

@@ -30,6 +30,9 @@ pub(crate) enum Command {
                             environment, 130 drained after Ctrl-C.")]
     Map(MapArgs),
     /// List runs, oldest first
+    ///
+    /// ELAPSED is the time in seconds from the dispatch of a run to its end, in the queue and before
+    /// an interruption included.
     Runs(RunsArgs),
     /// Show one run
     Show(OneRun),

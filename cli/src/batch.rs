@@ -1,20 +1,25 @@
 //! The agents of `map`: a batch is the parent, each command a run.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+mod begin;
+mod input;
+mod launches;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use ghostlight::prelude::*;
 
+use self::begin::{Begun, begin};
+pub(crate) use self::input::{CommandInput, Text};
+pub(crate) use self::launches::Launches;
+use self::launches::{STOPPED, Watched, remove, stop, stopped};
 use crate::inputs::substitute;
 use crate::launch::{
-    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, Recovered,
-    ShimClaim, ShimHandle, SpawnError, Spec, Status as LaunchStatus,
+    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimClaim,
+    ShimHandle, Spec, Status as LaunchStatus,
 };
 use crate::lines::Stream;
 use crate::sweep::launches_of;
@@ -25,14 +30,13 @@ pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 /// How long a run waits, doubled each time, when its command could not be run.
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
-/// How often a launch is taken over anew when it cannot be watched: for about two minutes.
-const WATCH_TRIES: u32 = 9;
-/// How often a command that nobody can watch is tried to be killed, and how far apart.
-const KILL_TRIES: u32 = 5;
-const KILL_WAIT: Duration = Duration::from_secs(1);
-/// The file that tells the next owner that we killed a command: it did not fail.
-const STOPPED: &str = "stopped-by-owner";
-
+/// The longest wait of a run whose command cannot be run or watched.
+const TROUBLE_WAIT: Duration = Duration::from_secs(60);
+/// How long a run waits, durably and outside memory, when we have killed its command: the next owner
+/// goes on with it.
+const STOPPED_WAIT: Duration = Duration::from_millis(1500);
+/// How often a launch is taken over anew when its run is cancelled: within [`CANCEL_GRACE`].
+const CANCELLED_TRIES: u32 = 4;
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
     /// How many commands run at the same time.
@@ -49,61 +53,6 @@ impl Agent for Batch {
             ..AgentSettings::default()
         }
     }
-}
-
-/// Bytes that are usually text: an argument, an input, a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Text {
-    /// UTF-8.
-    Text(String),
-    /// Anything else.
-    Bytes {
-        /// The bytes, in base64.
-        base64: String,
-    },
-}
-
-impl From<&OsStr> for Text {
-    fn from(text: &OsStr) -> Self {
-        match text.to_str() {
-            Some(text) => Self::Text(text.to_owned()),
-            None => Self::Bytes { base64: BASE64_STANDARD.encode(text.as_bytes()) },
-        }
-    }
-}
-
-impl Text {
-    /// The bytes.
-    ///
-    /// # Errors
-    /// Broken base64.
-    pub(crate) fn to_os(&self) -> Result<OsString, RunError> {
-        Ok(match self {
-            Self::Text(text) => text.into(),
-            Self::Bytes { base64 } => OsString::from_vec(BASE64_STANDARD.decode(base64)?),
-        })
-    }
-
-    /// The text as people read it.
-    pub(crate) fn display(&self) -> String {
-        self.to_os().map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
-    }
-}
-
-/// What a run of [`Command`] is given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CommandInput {
-    /// The command and its arguments, with `{}` for the input.
-    pub(crate) command: Vec<Text>,
-    /// The input.
-    pub(crate) input: Text,
-    /// The working directory.
-    pub(crate) cwd: Text,
-    /// Why the input cannot be run at all, if it cannot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
 }
 
 /// What a completed command leaves.
@@ -127,54 +76,12 @@ enum LaunchEnd {
     Ended(LaunchStatus),
     /// The command is gone without an exit status.
     Vanished,
-    /// It was never executed, or we killed it ourselves: no attempt is counted.
+    /// It was never executed, or an earlier owner killed it: no attempt is counted.
     Void,
+    /// We have killed it ourselves, or not begun it, since the program stops.
+    Stopped,
     /// It could not be started or watched, for want of something that may come back.
     NotStarted(String),
-}
-
-/// Launches that are being watched, for a stop that kills them.
-#[derive(Debug, Default)]
-pub(crate) struct Launches {
-    active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
-}
-
-impl Launches {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, LaunchDir>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The launches that are being watched.
-    pub(crate) fn active(&self) -> Vec<LaunchDir> {
-        self.lock().values().cloned().collect()
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-}
-
-/// Kills the commands of these launches. The next owner starts them again, without counting an
-/// attempt.
-pub(crate) async fn kill_all(launches: Vec<LaunchDir>) {
-    let kill = |dir: LaunchDir| async move {
-        let marker = dir.path().join(STOPPED);
-        match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "a stopped command will look like a failed one");
-            }
-            Err(error) => tracing::error!(%error, "a stopped command was not marked"),
-        }
-        if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-            tracing::warn!(%error, "a command was not killed");
-        }
-    };
-    let kills: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(kill(dir))).collect();
-    for kill in kills {
-        // A panic in one is no reason to leave the others alone.
-        let _ = kill.await;
-    }
 }
 
 /// Executes one command under a shim that outlives the program.
@@ -206,7 +113,7 @@ impl Child for Command {
         let mut attempt = 1;
         let mut not_started = 0;
         for number in 0u64.. {
-            let planned = cx.step(("launch", number), async || self.plan(cx, number)).await?;
+            let planned = cx.step(("launch", number), async || self.plan(cx, number).await).await?;
             let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
             let body = async || self.execute(cx, &dir, number, attempt, &input).await;
             let end = cx.step(("command", number), body).await;
@@ -218,15 +125,14 @@ impl Child for Command {
             match end? {
                 LaunchEnd::Ended(status) => return judge(&status, &input),
                 LaunchEnd::Void => {}
+                LaunchEnd::Stopped => cx.sleep(STOPPED_WAIT).await,
                 LaunchEnd::NotStarted(why) => {
+                    // The machine is short of something, which is no failure of the command: give it
+                    // time, as much as it takes.
                     not_started += 1;
-                    if not_started >= self.attempts_max {
-                        let text =
-                            format!("the command could not be run, {not_started} times: {why}");
-                        return Err(RunError::new(text).kind("not-run"));
-                    }
-                    // The machine is short of something: give it time.
-                    cx.sleep(NOT_STARTED_WAIT.saturating_mul(1 << not_started.min(6))).await;
+                    let wait = (NOT_STARTED_WAIT * (1 << not_started.min(7))).min(TROUBLE_WAIT);
+                    warn(cx, &why, wait, "a command is not started yet");
+                    cx.sleep(wait).await;
                 }
                 LaunchEnd::Vanished if attempt >= self.attempts_max => {
                     let text =
@@ -251,7 +157,29 @@ impl Child for Command {
 }
 
 impl Command {
-    fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+    /// Names a launch, as soon as the machine lets us.
+    async fn plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+        let mut wait = NOT_STARTED_WAIT;
+        loop {
+            if cx.is_cancelled() {
+                // A run that was cancelled comes back to read what its command has written; nothing
+                // is started for it.
+                return Err(cancelled_error());
+            }
+            let error = match self.try_plan(cx, number) {
+                Err(error) if !error.is_permanent() => error,
+                planned => return planned,
+            };
+            warn(cx, &error, wait, "a command is not planned yet");
+            tokio::select! {
+                biased;
+                () = cx.cancelled() => {}
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
+            }
+        }
+    }
+
+    fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
         let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
@@ -264,7 +192,8 @@ impl Command {
     }
 
     /// Executes a planned launch to its end. Our own trouble in watching it is no failure of the
-    /// command, and no reason to begin it again: the launch is taken over anew.
+    /// command, and no reason to kill it or to begin it again: the launch is taken over anew, for as
+    /// long as it takes.
     async fn execute(
         &self,
         cx: &RunContext,
@@ -275,19 +204,21 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
         let mut made = false;
-        for tried in 1.. {
+        let mut tried_cancelled = 0;
+        loop {
+            tried_cancelled += u32::from(cx.is_cancelled());
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
-                Err(error) if !is_final(&error) && tried < WATCH_TRIES => error,
+                Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
                 end => return end,
             };
-            tracing::warn!(run_id = cx.run_id(), %error, "a command is not watched for a while");
+            warn(cx, &error, wait, "a command is not watched for a while");
             tokio::select! {
                 biased;
-                () = cx.cancelled() => return Err(RunError::new("cancelled").kind("cancelled")),
-                () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2),
+                // There is a command to be stopped, and output to be read.
+                () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
             }
         }
-        unreachable!("the last try returns")
     }
 
     /// Starts a planned launch or takes it over, stores its output, and returns its end.
@@ -303,7 +234,14 @@ impl Command {
         let begun = match self.spec(cx, attempt, input) {
             Ok(spec) => {
                 let (dir, known) = (dir.clone(), *made);
-                let begin = move || (begin(&dir, &spec, known), dir.path().exists());
+                let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
+                let begin = move || {
+                    if (cancelled || stopping) && !known && !dir.path().exists() {
+                        let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
+                        return (begun, false);
+                    }
+                    (begin(&dir, &spec, known), dir.path().exists())
+                };
                 let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
                 *made |= exists;
                 begun?
@@ -311,7 +249,11 @@ impl Command {
             Err(error) => return Err(error),
         };
         let _watched = Watched::new(&self.launches, dir);
+        if self.launches.are_stopping() && matches!(begun, Begun::Alive(_)) {
+            stop(dir.clone()).await;
+        }
         match begun {
+            Begun::Not => Ok(LaunchEnd::Stopped),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
@@ -354,7 +296,7 @@ impl Command {
         if !shim.in_reach() {
             tracing::warn!(
                 run_id = cx.run_id(),
-                "the command runs in another pid namespace; it is waited for"
+                "the command cannot be reached, as in another pid namespace; it is waited for"
             );
         }
         let follow = async {
@@ -368,7 +310,7 @@ impl Command {
             () = cx.cancelled() => {
                 launch::cancel(dir, TERM_GRACE).await?;
                 self.follow(cx, dir, number, true).await?;
-                return Err(RunError::new("cancelled").kind("cancelled"));
+                return Err(cancelled_error());
             }
             concluded = &mut follow => concluded?,
             // All output is stored; the end is a moment away.
@@ -399,15 +341,19 @@ impl Command {
             tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
         }
         self.follow(cx, dir, number, true).await?;
-        Ok(if stopped { LaunchEnd::Void } else { LaunchEnd::Vanished })
+        Ok(match (self.launches.are_stopping(), stopped) {
+            (true, _) => LaunchEnd::Stopped,
+            (false, true) => LaunchEnd::Void,
+            (false, false) => LaunchEnd::Vanished,
+        })
     }
 
     fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> LaunchEnd {
-        let killed = matches!(status.end, CommandEnd::Signaled { .. });
-        if killed && dir.path().join(STOPPED).exists() {
-            return LaunchEnd::Void;
+        match status.end {
+            CommandEnd::Signaled { .. } if self.launches.are_stopping() => LaunchEnd::Stopped,
+            CommandEnd::Signaled { .. } if dir.path().join(STOPPED).exists() => LaunchEnd::Void,
+            _ => LaunchEnd::Ended(status),
         }
-        LaunchEnd::Ended(status)
     }
 
     /// Stores output lines as chunks, each with the offset after it, up to the end of the launch;
@@ -450,80 +396,22 @@ pub(crate) fn launch_folder(run_id: &str, number: u64) -> String {
     format!("{run_id}.{number}")
 }
 
+/// Says what keeps a command; loudly where that lasts.
+fn warn(cx: &RunContext, error: &dyn Display, wait: Duration, what: &str) {
+    if wait < TROUBLE_WAIT {
+        tracing::warn!(run_id = cx.run_id(), %error, "{what}");
+    } else {
+        tracing::error!(run_id = cx.run_id(), %error, "{what}; it is tried again every minute");
+    }
+}
+
+fn cancelled_error() -> RunError {
+    RunError::new("cancelled").kind("cancelled")
+}
+
 /// Whether trying again is useless, or was not asked for.
 fn is_final(error: &RunError) -> bool {
     matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled" | "folder-gone"))
-}
-
-/// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
-/// middle must not leave its command behind. `false` if that cannot be known.
-async fn stopped(dir: &LaunchDir) -> bool {
-    for _ in 0..KILL_TRIES {
-        match launch::cancel(dir, Duration::ZERO).await {
-            Ok(launch::Cancelled::OutOfReach) => return false,
-            Ok(_) => return true,
-            Err(error) => tracing::warn!(%error, "a command that nobody watches is not killed yet"),
-        }
-        tokio::time::sleep(KILL_WAIT).await;
-    }
-    false
-}
-
-/// Removes a launch folder, in the background: the next sweep finds what is left of it.
-fn remove(dir: LaunchDir) {
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = dir.remove() {
-            tracing::warn!(%error, "a launch folder was not removed");
-        }
-    });
-}
-
-enum Begun {
-    NotStarted(String),
-    Alive(ShimHandle),
-    Ended(LaunchStatus),
-    Vanished(Option<ShimClaim>),
-    Void,
-}
-
-/// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
-///
-/// `made`: the folder is known to have been there.
-fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, RunError> {
-    if made && !dir.path().exists() {
-        // Its command may still work, unseen: a second one must not be started beside it.
-        let text = format!("the launch folder {} is gone", dir.path().display());
-        return Err(RunError::new(text).kind("folder-gone"));
-    }
-    let parent = dir.path().parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(parent)?;
-    let fresh = match dir.create() {
-        Ok(()) => true,
-        Err(launch::Error::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::AlreadyExists =>
-        {
-            false
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let mut not_started = None;
-    if fresh {
-        match launch::spawn(dir, spec) {
-            Ok(shim) => return Ok(Begun::Alive(shim)),
-            Err(error @ (SpawnError::TooLong | SpawnError::Nul)) => {
-                return Err(RunError::from(error).kind("spawn-failed").permanent());
-            }
-            // Something else has the launch, or nobody: look.
-            Err(SpawnError::Lost) => {}
-            Err(error) => not_started = Some(RunError::from(error).to_string()),
-        }
-    }
-    Ok(match launch::recover(dir)? {
-        Recovered::Alive(shim) => Begun::Alive(shim),
-        Recovered::Ended(status) => Begun::Ended(status),
-        Recovered::Vanished(claim) => Begun::Vanished(claim),
-        Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),
-    })
 }
 
 fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, RunError> {
@@ -545,22 +433,5 @@ fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, R
     }
 }
 
-/// Keeps a launch among the watched ones.
-struct Watched {
-    launches: Arc<Launches>,
-    folder: PathBuf,
-}
-
-impl Watched {
-    fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
-        let folder = dir.path().to_owned();
-        launches.lock().insert(folder.clone(), dir.clone());
-        Self { launches: Arc::clone(launches), folder }
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.launches.lock().remove(&self.folder);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -45,4 +45,16 @@ pub struct LineChunk {
     /// Whether this is a part of a line too long for one chunk. All parts are marked, the last
     /// one too; the line ends with the part that ends with LF, or with the stream.
     pub partial: bool,
+    /// Whether the command has cut this stream off, so that what it had written before and nobody
+    /// had read is lost. Such a chunk holds no bytes; what follows is read from the beginning of
+    /// what the command wrote next.
+    pub truncated: bool,
+}
+
+impl LineChunk {
+    /// Tells people what a [`truncated`](Self::truncated) chunk means.
+    pub(crate) fn truncation(&self) -> String {
+        let stream = self.stream.as_str();
+        format!("the command has truncated its own {stream}; what was not read yet is lost")
+    }
 }

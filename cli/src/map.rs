@@ -22,7 +22,7 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
-use crate::batch::{self, Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::batch::{Batch, CANCEL_GRACE, Command, Launches, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
@@ -33,6 +33,9 @@ const AHEAD_PER_JOB: usize = 4;
 
 /// How long a program that was told to stop goes on printing.
 const PRINT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long killed commands may take to be gone, and their runs to record it.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The tasks that watch runs.
 type Watching = JoinSet<Result<(), Fatal>>;
@@ -63,7 +66,12 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let lock = owner::take(&args.place.data).await?;
+    let lock = tokio::select! {
+        biased;
+        // Nothing has begun that would have to be ended.
+        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+        lock = owner::take(&args.place.data) => lock?,
+    };
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
     if args.detach {
@@ -156,6 +164,7 @@ async fn run(
 ) -> Result<(), Stop> {
     let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
+    let mut order = 0;
     loop {
         let permit = tokio::select! {
             biased;
@@ -174,8 +183,8 @@ async fn run(
             item = work.feed.next() => item,
         };
         let job = match item {
-            Some(Item::Input(input)) => Job::input(&mut ids, input),
-            Some(Item::Failed(error)) => match Job::refused(&mut ids, error) {
+            Some(Item::Input(input)) => Job::input(&mut ids, order, input),
+            Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
                 Ok(job) => job,
                 Err(note) => {
                     let _ = watcher.events.send(Event::Unreadable(note)).await;
@@ -188,6 +197,7 @@ async fn run(
             }
             None => break,
         };
+        order += 1;
         let watch = watcher.begin(job, &mut work.left_over).await?;
         watching.spawn(async move {
             let watched = watch.await;
@@ -262,19 +272,29 @@ impl Ending {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
             self.reporter.note(&text);
         }
+        let mut shutdown = std::pin::pin!(self.system.clone().shutdown());
         let stop = tokio::select! {
             biased;
             stop = self.signals.next() => Some(stop),
-            _ = self.system.clone().shutdown() => None,
+            _ = &mut shutdown => None,
         };
-        // Before the runs that watch them are gone.
-        let launches = self.launches.active();
         let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
-        if let Some(stop) = stop {
+        let mut recorded = stop.is_none();
+        if let Some(Stop::Interrupt) = stop {
+            // Their runs record it and leave memory, which is what the shutdown waits for.
+            let stopped = async {
+                self.launches.stop_all().await;
+                shutdown.await
+            };
+            recorded = tokio::select! {
+                biased;
+                () = self.signals.not_interrupt() => false,
+                () = tokio::time::sleep(STOP_WAIT) => false,
+                _ = stopped => true,
+            };
+        }
+        if !recorded {
             self.system.crash().await;
-            if matches!(stop, Stop::Interrupt) {
-                batch::kill_all(launches).await;
-            }
         }
         self.control.close().await;
         // The watchers print what they have; the system that they watch has stopped. Whoever reads

@@ -47,7 +47,8 @@ pub struct Limits {
     /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB.
     pub queued_bytes_max: usize,
     /// The most runs that the root agents of a system have executed at once; then dispatch waits.
-    /// What those runs dispatch goes with them, and is not counted: 100,000.
+    /// What those runs dispatch goes with them, and is not counted; those that wait outside memory for
+    /// what they have dispatched are: 100,000.
     pub runnable_runs_max: usize,
     /// Unread frames an observer may have before it is caught up from the log: 1,024.
     pub unread_frames_max: usize,
@@ -59,7 +60,7 @@ pub struct Limits {
     pub idle: Duration,
     /// The shortest time between two progress frames of a run: 200 ms.
     pub progress_interval: Duration,
-    /// Waits longer than this let a run leave memory: 1 s.
+    /// Sleeps longer than this let a run leave memory, and so does waiting as long for other runs: 1 s.
     pub suspend_after: Duration,
 }
 

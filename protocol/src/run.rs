@@ -16,7 +16,7 @@ pub enum Phase {
     Starting,
     /// The child's code is entered, or about to be.
     Running,
-    /// Sleeps outside memory until its timer is due.
+    /// Waits outside memory: until its timer is due, or something has happened that it waits for.
     Suspended,
     /// An attempt was lost; the next one waits for its backoff.
     BackingOff,

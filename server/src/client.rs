@@ -18,8 +18,11 @@ use serde_json::json;
 pub use self::error::ClientError;
 pub use self::events::FrameStream;
 
-use crate::address::{agent_url, run_url};
+use crate::address::{agent_url, encode, run_url};
 use crate::query::filter_parameters;
+
+/// How many agents are asked for at a time.
+const AGENTS_PAGE: usize = 1000;
 
 /// A client of the control socket of one data folder. Cheap to clone.
 ///
@@ -51,7 +54,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The addresses of all agents that have runs.
+    /// The addresses of all agents that have runs, in their order.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -60,12 +63,21 @@ impl Client {
     /// Reads only.
     pub async fn agents(&self) -> Result<Vec<AgentPath>, ClientError> {
         #[derive(Deserialize)]
-        struct Agents {
+        struct Page {
             agents: Vec<String>,
+            next: Option<String>,
         }
-        let Agents { agents } = self.get("/agents").await?;
-        let agents = agents.iter().map(|agent| agent.parse::<AgentPath>());
-        agents.collect::<Result<_, _>>().map_err(ClientError::invalid)
+        let (mut all, mut url) = (Vec::new(), format!("/agents?limit={AGENTS_PAGE}"));
+        loop {
+            let Page { agents, next } = self.get(&url).await?;
+            for agent in agents {
+                all.push(agent.parse::<AgentPath>().map_err(ClientError::invalid)?);
+            }
+            let Some(next) = next else { break };
+            url = format!("/agents?limit={AGENTS_PAGE}&after={}", encode(&next));
+        }
+        all.sort();
+        Ok(all)
     }
 
     /// Lists runs of `parent`, oldest first, a page of at most `limit` (1 to 1,000) at a time. A

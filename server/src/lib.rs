@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! GET    /healthz
-//! GET    /agents                                  the addresses of all agents that have runs
+//! GET    /agents?after=&limit=                    the addresses of all agents that have runs
 //! POST   <agent>/runs                             dispatch: 201, or 200 if the run was there
 //! GET    <agent>/runs?status=&agentType=&after=&limit=
 //! DELETE <agent>/runs?status=&agentType=&olderThan=

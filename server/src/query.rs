@@ -1,11 +1,11 @@
 //! The parameters of a URL. Strict: a filter that is spelled wrong would clear everything.
 
-use ghostlight::{Cursor, RunFilter, Status};
+use ghostlight::{AgentPath, Cursor, RunFilter, Status};
 
 use crate::address::{decode, encode};
 use crate::problem::Problem;
 
-/// How many runs or frames a page has, unless it says otherwise, and at most.
+/// How many agents, runs or frames a page has, unless it says otherwise, and at most.
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;
 
@@ -63,6 +63,12 @@ impl Query {
     pub(crate) fn cursor(&self) -> Result<Option<Cursor>, Problem> {
         let cursor = self.get("after").map(str::parse::<Cursor>).transpose();
         cursor.map_err(|error| Problem::invalid_position(error.to_string()))
+    }
+
+    /// The agent after which a page of agents begins.
+    pub(crate) fn agent(&self) -> Result<Option<AgentPath>, Problem> {
+        let agent = self.get("after").map(str::parse::<AgentPath>).transpose();
+        agent.map_err(|error| Problem::invalid_position(error.to_string()))
     }
 
     pub(crate) fn limit(&self) -> Result<usize, Problem> {

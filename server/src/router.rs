@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::address::{self, Resource};
 use crate::problem::Problem;
+use crate::query::Query;
 use crate::{events, runs};
 
 /// What every request needs.
@@ -65,10 +66,13 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
     }
 }
 
-async fn agents(State(api): State<Api>) -> Result<Response, Problem> {
-    let agents = api.system.agents().await?;
+async fn agents(State(api): State<Api>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::parse(uri.query(), &["after", "limit"])?;
+    let limit = query.limit()?;
+    let agents = api.system.agents_after(query.agent()?.as_ref(), limit).await?;
     let agents: Vec<&str> = agents.iter().map(|agent| agent.as_str()).collect();
-    Ok(json(&json!({ "agents": agents })))
+    let next = agents.last().filter(|_| agents.len() == limit);
+    Ok(json(&json!({ "agents": agents, "next": next })))
 }
 
 /// Everything below `/agents/`. The path is taken apart by hand, since it may be decoded only after

@@ -76,6 +76,21 @@ pub enum Error {
         /// The reason, and what to do.
         why: String,
     },
+    /// Commits that were acknowledged cannot be read any more: the medium has damaged the store, or
+    /// its files are not of one moment.
+    #[error(
+        "acknowledged commits are missing in {}, at least {missing} of them: {why}; keep a \
+         copy of the folder, and restore a backup or use another folder",
+        folder.display()
+    )]
+    CommitsLost {
+        /// The data folder.
+        folder: PathBuf,
+        /// How many, at least.
+        missing: u64,
+        /// How it was noticed.
+        why: String,
+    },
     /// The engine failed to write or sync. From then on every write is refused.
     #[error("the store failed and refuses writes until it is reopened: {why}")]
     Poisoned {

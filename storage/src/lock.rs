@@ -61,9 +61,15 @@ impl FolderLock {
             }
         }
         let mut lock = Self { folder, file };
-        lock.write_pid()
-            .map_err(|error| Error::Open { folder: lock.folder.clone(), why: why(&error) })?;
-        Ok(lock)
+        match lock.write_pid() {
+            // On a full disk runs are still read, and others are refused without a pid.
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
+                Err(Error::Open { folder: lock.folder.clone(), why: why(&error) })
+            }
+            _ => Ok(lock),
+        }
     }
 
     /// The folder, as an absolute path.

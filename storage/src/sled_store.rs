@@ -12,10 +12,15 @@
 //! - A kill while the store is made can leave half a store: it is made under another name
 //!   ([`open`]).
 //! - A full disk is noticed before sled meets it ([`space`]).
+//! - sled takes damage in its log for the torn end of a crash, and overwrites what is behind it: the
+//!   log is looked through before sled opens it ([`log_check`]), and what was acknowledged is
+//!   counted beside it ([`acked`]).
 //! - Calls of sled may panic, and closing it after a failure may hang ([`engine`]).
 //! - After any failure nothing is written or read any more.
 
+mod acked;
 mod engine;
+mod log_check;
 mod open;
 mod space;
 #[cfg(test)]
@@ -60,9 +65,9 @@ const REVISION_BYTES: usize = 8;
 /// Space on disk that is freed is used again, but never given back. Memory is a small multiple of
 /// the 32 MiB cache. It writes only while 32 MiB are free on the disk.
 ///
-/// Damage by the medium is noticed by checksums, with one exception: sled takes damage in what was
-/// written since the store was last opened for the torn end of a crash, and goes on without what
-/// lies after it.
+/// Damage by the medium is noticed, by checksums and by a count of what was acknowledged: no open
+/// succeeds with an acknowledged commit missing. Copy the folder only while nobody has it open: the
+/// files of a copy must be of one moment, or the copy is taken for a damaged store.
 ///
 /// Dropping it blocks until the engine is closed, which may take a second, or at most ten. If the
 /// engine itself has failed, the folder stays locked until the process ends.
@@ -70,6 +75,7 @@ const REVISION_BYTES: usize = 8;
 pub struct SledStore {
     engine: Engine,
     durability: Durability,
+    commits: Cell<Commits>,
     /// Applied and flushed, but not synced.
     unsynced: Cell<Load>,
     syncs: Cell<u64>,
@@ -83,7 +89,8 @@ impl SledStore {
     /// # Errors
     /// [`Error::Locked`] if another process owns the folder; [`Error::TooNew`] if a newer version
     /// wrote it; [`Error::Open`] if it cannot be used, or if the engine does not recognise its
-    /// files: nothing is repaired or removed then.
+    /// files; [`Error::CommitsLost`] if acknowledged commits cannot be read. Nothing is repaired or
+    /// removed then; but of damage in the very last commits the engine has made the end of its log.
     pub fn open(folder: impl AsRef<Path>, durability: Durability) -> Result<Self, Error> {
         Self::open_locked(FolderLock::acquire(folder)?, durability)
     }
@@ -93,12 +100,29 @@ impl SledStore {
     /// # Errors
     /// As [`SledStore::open`]; the lock is let go then.
     pub fn open_locked(lock: FolderLock, durability: Durability) -> Result<Self, Error> {
-        let engine = open::open(lock)?;
-        Ok(Self { engine, durability, unsynced: Cell::default(), syncs: Cell::new(0) })
+        Self::open_with(lock, durability, space::RESERVE_BYTES)
+    }
+
+    /// Opens the store on a disk that may be nearly full, for whoever reads, deletes, and changes
+    /// single records, and adds nothing; otherwise as [`SledStore::open_locked`].
+    ///
+    /// It opens whatever is free, as long as the engine finds the little that it writes when it
+    /// opens, and commits while 8 MiB are free.
+    ///
+    /// # Errors
+    /// As [`SledStore::open`]; the lock is let go then.
+    pub fn open_spare(lock: FolderLock, durability: Durability) -> Result<Self, Error> {
+        Self::open_with(lock, durability, space::SPARE_BYTES)
+    }
+
+    fn open_with(lock: FolderLock, durability: Durability, reserve: u64) -> Result<Self, Error> {
+        let (engine, count) = open::open(lock, reserve)?;
+        let commits = Cell::new(Commits { applied: count, synced: count });
+        Ok(Self { engine, durability, commits, unsynced: Cell::default(), syncs: Cell::new(0) })
     }
 
     /// Applies the changes in one step of the engine, durable when it returns.
-    fn apply(&self, slice: &[Batch], judge: Judge) -> Result<(), Error> {
+    fn apply(&self, slice: &[Batch], accepted: u64, judge: Judge) -> Result<(), Error> {
         let mut changes = sled::Batch::default();
         let mut empty = true;
         for (key, change) in judge.into_changes() {
@@ -118,16 +142,24 @@ impl SledStore {
             self.sync()?;
         }
         self.unsynced.set(self.unsynced.get().and(load));
+        let commits = self.commits.get();
+        let applied = commits.applied + accepted;
+        changes.insert(open::COUNT_KEY, &applied.to_be_bytes());
         self.engine.apply(changes)?;
+        self.commits.set(Commits { applied, ..commits });
         if self.durability == Durability::PowerLoss {
             self.sync()?;
         }
+        let Commits { applied, synced } = self.commits.get();
+        self.engine.acknowledged(applied, synced);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), Error> {
         self.engine.sync()?;
         self.unsynced.set(Load::default());
+        let Commits { applied, .. } = self.commits.get();
+        self.commits.set(Commits { applied, synced: applied });
         self.syncs.set(self.syncs.get() + 1);
         Ok(())
     }
@@ -170,10 +202,13 @@ impl Store for SledStore {
         let mut answers = Vec::with_capacity(batches.len());
         for slice in slices(batches) {
             let mut judge = Judge::default();
+            let mut accepted = 0;
             for batch in slice {
-                answers.push(judge.accept(batch, |key| self.get(key))?);
+                let answer = judge.accept(batch, |key| self.get(key))?;
+                accepted += u64::from(answer.is_ok());
+                answers.push(answer);
             }
-            self.apply(slice, judge)?;
+            self.apply(slice, accepted, judge)?;
         }
         Ok(answers)
     }
@@ -185,6 +220,13 @@ impl Store for SledStore {
     fn syncs(&self) -> u64 {
         self.syncs.get()
     }
+}
+
+/// How many batches were accepted since the store was made.
+#[derive(Debug, Clone, Copy)]
+struct Commits {
+    applied: u64,
+    synced: u64,
 }
 
 /// How much batches weigh against the unsynced bound.

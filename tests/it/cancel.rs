@@ -99,7 +99,59 @@ async fn it_is_durable_when_it_returns() {
         let assistant = system.agent::<Assistant>("a").unwrap();
         let run = assistant.attach::<Worker>("x").await.unwrap().unwrap();
         assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
-        assert_eq!(bench.count("enter x"), 1, "the code is not entered again");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_code_whose_process_was_lost_sees_it_again() {
+    bounded(async {
+        for listens in [true, false] {
+            let (mut system, assistant, bench) = started(11).await;
+            let then = if listens { Do::UntilCancelled } else { Do::Forever };
+            let run = assistant.start::<Worker>(then.after("g")).id("x").await.unwrap();
+            bench.seen("enter x", 1).await;
+            run.cancel("enough").await.unwrap();
+            system.crash().await.unwrap();
+            bench.seen("enter x", 2).await;
+            bench.open("g");
+            let begin = tokio::time::Instant::now();
+            let assistant = system.agent::<Assistant>("a").unwrap();
+            let run = assistant.attach::<Worker>("x").await.unwrap().unwrap();
+            assert!(run.inspect().await.unwrap().unwrap().run.cancelling);
+            assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+            assert_eq!(bench.count("cancelled x"), usize::from(listens));
+            let grace = if listens { 0..1 } else { 5..6 };
+            let took = begin.elapsed();
+            assert!(grace.contains(&took.as_secs()), "{took:?}");
+            assert_eq!(bench.count("leave x"), 2);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_is_not_entered_again_for_ever() {
+    bounded(async {
+        let recovery = RecoveryPolicy { attempts_max: 3, ..RecoveryPolicy::default() };
+        let worker = Worker { recovery, ..Worker::default() };
+        let bench = worker.bench.clone();
+        let builder = TestSystem::new(12).agent(Assistant);
+        let mut system = builder.child(worker).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let run = assistant.start::<Worker>(Do::Forever).id("x").await.unwrap();
+        bench.seen("enter x", 1).await;
+        run.cancel("enough").await.unwrap();
+        for attempt in 2..=3 {
+            system.crash().await.unwrap();
+            // A cancelled run does not wait for its backoff.
+            bench.seen("enter x", attempt).await;
+        }
+        system.crash().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let run = assistant.attach::<Worker>("x").await.unwrap().unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        assert_eq!(bench.count("enter x"), 3);
     })
     .await;
 }

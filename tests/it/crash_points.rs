@@ -133,6 +133,28 @@ async fn children_of_children() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waits_that_leave_memory() {
+    let leaf = vec![step("a"), sleep(5_000), milestone("leaf"), slow_step("b", 3_000)];
+    let ops = vec![
+        Op::Hears {
+            id: "hears".into(),
+            milestone: "leaf".into(),
+            within_ms: 60_000,
+            ops: leaf.clone(),
+        },
+        Op::Hears {
+            id: "late".into(),
+            milestone: "leaf".into(),
+            within_ms: 3_000,
+            ops: leaf.clone(),
+        },
+        Op::Either { id: "slow".into(), sleep_ms: 2_500, ops: leaf.clone() },
+        step("z"),
+    ];
+    script_everywhere(false, ops).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn retries_failures_and_state() {
     let ops = vec![
         Op::Retry { key: "r".into(), failures: 3 },
@@ -366,7 +388,7 @@ impl Author {
     }
 
     fn op(&mut self, depth: u64) -> Op {
-        match self.chance.below(if depth == 0 { 10 } else { 15 }) {
+        match self.chance.below(if depth == 0 { 10 } else { 19 }) {
             0 | 1 => Op::Step { key: self.name(), ms: self.ms(), bytes: 0 },
             2 => Op::Step { key: self.name(), ms: 0, bytes: 40_000 },
             3 => Op::StepEmits { key: self.name(), chunks: 1 + self.chance.below(3) as u32 },
@@ -381,6 +403,17 @@ impl Author {
             13 => {
                 let (step_ms, sleep_ms) = (self.ms(), self.ms());
                 Op::Deadline { key: self.name(), step_ms, sleep_ms }
+            }
+            14 | 15 => {
+                let (id, milestone, within_ms) = (self.name(), self.name(), self.ms());
+                let mut ops = self.script(depth - 1);
+                let at = self.chance.below(ops.len() as u64 + 1) as usize;
+                ops.insert(at, Op::Milestone { name: milestone.clone(), bytes: 10 });
+                Op::Hears { id, milestone, within_ms, ops }
+            }
+            16 => {
+                let (id, sleep_ms) = (self.name(), self.ms());
+                Op::Either { id, sleep_ms, ops: self.script(depth - 1) }
             }
             _ => Op::Child(self.script(depth - 1)),
         }

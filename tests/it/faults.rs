@@ -8,7 +8,7 @@ use ghostlight::storage::{self, Batch, Key as StoreKey, Store};
 use ghostlight::{AgentPath, Error};
 use tokio::time::timeout;
 
-use crate::support::code::{Data, assistant, code};
+use crate::support::code::{Code, Data, assistant, code};
 use crate::support::disk::Fault;
 
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -167,4 +167,45 @@ async fn a_commit_that_is_too_large_fails_its_run_and_is_not_tried_again() {
         assert_eq!(entered.load(Ordering::Relaxed), 1, "group {group}");
         assert!(system.failure().is_none(), "group {group}: the store is well");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_by_a_refused_commit_cancels_what_it_said_it_would() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if input == "child" {
+                    cx.sleep(Duration::from_secs(3600)).await;
+                    return Ok(json!(null));
+                }
+                let child = cx.agent::<Code>().run::<Code>(json!("child")).id("child");
+                let work = async {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    cx.step("step", async || Ok(())).await
+                };
+                let (end, step) = tokio::join!(child.cancel_on_drop(), work);
+                step?;
+                Ok(json!(end?.status().to_string()))
+            })
+        })
+    };
+    let mut failed = 0;
+    // Later groups are those of the runs leaving memory, which is no failure of the code's.
+    for group in 3..7 {
+        let data = Data::new();
+        let disk = data.disk(Some((group, Fault::Refuse)));
+        let builder = data.on(&disk).agent(crate::support::Assistant).child(child());
+        let system = builder.start().await.unwrap();
+        assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let run = assistant(&system).inspect("r").await.unwrap().unwrap().run;
+        let inside = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+        let child = inside.inspect("child").await.unwrap().map(|child| child.run.status);
+        // Which group is whose is not said here: the child's own may be the one that is refused.
+        if let (Status::Error, Some(child)) = (run.status, child) {
+            assert_ne!(child, Status::Running, "group {group}");
+            failed += usize::from(child == Status::Aborted);
+        }
+    }
+    assert!(failed > 0, "a refused commit has failed a run with a child");
 }

@@ -498,7 +498,6 @@ async fn a_cancel_beside_the_first_commit_after_the_hook_is_durable_once_answere
         let agent = system.agent::<Hooked>("h").unwrap();
         let run = agent.attach::<Worker>("x").await.unwrap().unwrap();
         assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
-        assert_eq!(bench.entered(), ["x"], "it is not entered again");
     })
     .await;
 }

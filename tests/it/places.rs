@@ -35,6 +35,37 @@ async fn a_run_and_all_that_it_awaits_need_one_place() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_waits_outside_memory_for_another_keeps_its_place() {
+    bounded(async {
+        let bench = Bench::default();
+        let (system, assistant) = started(&MemoryStore::new(), &bench, 1).await;
+        let parent = Do::Dispatch(vec![hold("g").kid("k")], Box::new(say("p")));
+        let parent = assistant.start::<Worker>(parent).id("p").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(parent.inspect().await.unwrap().unwrap().run.suspended);
+        assert_eq!(system.live_runs(), 1, "what it waits for");
+        let next = assistant.start::<Worker>(say("n")).id("n");
+        timeout(Duration::from_secs(60), next.into_future()).await.unwrap_err();
+        bench.open("g");
+        parent.outcome().await.unwrap().completed().unwrap();
+        assistant.run::<Worker>(say("n")).id("n").await.unwrap().completed().unwrap();
+        // It has its place back at once, and gives it back when it ends otherwise.
+        for end in ["cancel", "clear"] {
+            let parent = Do::Dispatch(vec![hold("h").kid("k")], Box::new(say("p")));
+            let parent = assistant.start::<Worker>(parent).id(end).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            match end {
+                "cancel" => parent.cancel("enough").await.unwrap(),
+                _ => _ = assistant.clear(&ghostlight::RunFilter::default()).await.unwrap(),
+            }
+            let id = format!("after {end}");
+            assistant.run::<Worker>(say("n")).id(id).await.unwrap().completed().unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dispatch_is_recorded_once_there_is_a_place() {
     bounded(async {
         let bench = Bench::default();

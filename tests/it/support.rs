@@ -2,6 +2,7 @@
 
 pub(crate) mod code;
 pub(crate) mod disk;
+pub(crate) mod image;
 pub(crate) mod ledger;
 pub(crate) mod script;
 pub(crate) mod world;

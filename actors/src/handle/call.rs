@@ -13,7 +13,7 @@ use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::messages::{AgentMsg, RunRequest};
 use crate::registry::BoxFuture;
-use crate::shared::Shared;
+use crate::shared::{Frozen, Shared};
 use crate::{Agent, Child, Error};
 
 /// A dispatch that waits for its outcome; see [`AgentHandle::run`].
@@ -68,12 +68,13 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         let dispatcher = self.agent.inside.clone();
         let mut guard =
             self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
+        let waiter = place.as_ref().and_then(Place::waiter);
         Box::pin(async move {
             let dispatched = async {
                 let started = agent.dispatch(&start).await?;
                 match started.outcome {
                     Some(outcome) => Ok(outcome),
-                    None => agent.outcome(&start.run_id).await,
+                    None => agent.outcome(&start.run_id, waiter.as_ref()).await,
                 }
             };
             let outcome = match place {
@@ -92,7 +93,7 @@ impl<A: Agent, C: Child> RunCall<A, C> {
 /// Whether the code that dispatches belongs to a run that has ended or left memory: it blocked its
 /// thread meanwhile, could not be dropped, and must have no effect any more.
 fn is_over(dispatcher: Option<&Arc<Shared>>) -> bool {
-    dispatcher.is_some_and(|run| run.is_frozen())
+    dispatcher.is_some_and(|run| run.frozen().is_some())
 }
 
 /// Inside a run, a stop of the whole system is no result that the code should see: it is about to
@@ -151,7 +152,11 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.armed && !self.dispatcher.as_ref().is_some_and(|run| run.is_frozen()) {
+        let goes_on = |run: &Arc<Shared>| match run.frozen() {
+            Some(Frozen::Suspended | Frozen::Left) => true,
+            Some(Frozen::Ended) | None => false,
+        };
+        if self.armed && !self.dispatcher.as_ref().is_some_and(goes_on) {
             let (node, path, run_id) =
                 (Arc::clone(&self.agent.node), self.agent.path.clone(), self.run_id.clone());
             self.agent.node.spawn(async move {

@@ -33,6 +33,17 @@ impl Place {
         Self { shared: Arc::clone(shared), number }
     }
 
+    /// Whose wait it is, for [`Waiting`](crate::waits::Waiting); `None` inside a step, during which
+    /// a run stays in memory.
+    pub(crate) fn waiter(&self) -> Option<Arc<Shared>> {
+        self.number.map(|_| Arc::clone(&self.shared))
+    }
+
+    /// The place of the wait's time limit among the sleeps of the run.
+    pub(crate) fn take_limit(&self) -> Option<u64> {
+        self.number.map(|_| self.shared.lock().journal.next_sleep())
+    }
+
     /// Returns the recorded result; or waits for `wait`, and records its result. An error is a
     /// result, too: the code may handle it and go on. A stop of the whole system, or a failure of
     /// its store, is none that the code should see: it waits until it is dropped, and is entered

@@ -79,7 +79,8 @@ impl<C: Child> Run<C> {
     pub fn outcome(&self) -> impl Future<Output = Result<Outcome<C::Output>, Error>> + Send {
         let place = self.inside.as_ref().map(Place::take);
         async move {
-            let wait = self.agent.outcome(&self.run_id);
+            let waiter = place.as_ref().and_then(Place::waiter);
+            let wait = self.agent.outcome(&self.run_id, waiter.as_ref());
             let outcome = match place {
                 Some(place) => place.recorded_outcome(wait).await?,
                 None => wait.await?,
@@ -88,7 +89,9 @@ impl<C: Child> Run<C> {
         }
     }
 
-    /// Waits for a milestone by its name, at most 60 s; one that was reached before counts.
+    /// Waits for a milestone by its name, at most 60 s; one that was reached before counts. Inside a
+    /// run, what comes of it is recorded, and the limit begins once: neither a suspension nor a
+    /// crash extends it.
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::NoMilestone`] when the run ends without it, failures of the
@@ -113,8 +116,10 @@ impl<C: Child> Run<C> {
         within: Duration,
     ) -> impl Future<Output = Result<Milestone, Error>> + Send {
         let place = self.inside.as_ref().map(Place::take);
+        let limit = place.as_ref().and_then(Place::take_limit);
         async move {
-            let wait = self.agent.milestone(&self.run_id, name, within);
+            let waiter = place.as_ref().and_then(Place::waiter).zip(limit);
+            let wait = self.agent.milestone(&self.run_id, name, within, waiter);
             let Some(place) = place else { return wait.await };
             let recorded = place.recorded(async {
                 match wait.await {
@@ -136,9 +141,10 @@ impl<C: Child> Run<C> {
         }
     }
 
-    /// The run's frames, from a point on: replay, then live, without gap or repeat.
+    /// The run's frames, from a point on: replay, then live, without gap or repeat. Inside a run, it
+    /// keeps that run in memory until it is over or dropped.
     pub fn tail(&self, after: After) -> Tail {
-        self.agent.tail_known(&self.run_id, after)
+        self.agent.tail_known(&self.run_id, after).inside(self.inside.as_ref())
     }
 
     /// Asks for the run to be cancelled; durable when it returns, and idempotent.

@@ -43,6 +43,7 @@ async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), 
     bury(&node.committer, &args.path, run, &stored, node.clock.now_ms()).await?;
     tracing::info!(%run_id, agent = %stored.record.agent_type, parent = %args.path, "run cleared");
     node.hub.publish(run, Published::Cleared);
+    node.call_waiting(run);
     node.purge.notify_one();
     Ok((true, end))
 }

@@ -1,5 +1,7 @@
 //! Brings a run back: from the queue, from a sleep, after a backoff, after a lost process.
 
+use std::time::Duration;
+
 use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
 use ghostlight_storage as storage;
@@ -70,13 +72,17 @@ pub(super) async fn resume(
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
     let now_ms = node.clock.now_ms();
-    let due = stored.record.wake_at_ms.is_none_or(|due| due <= now_ms);
+    let is_due = |due: u64| due <= now_ms;
+    let due_ms = stored.record.wake_at_ms;
     let mut decided = None;
     let mut past = None;
     match stored.record.state.phase {
         Phase::Ended(_) => return Ok(LaneEnd::FREE),
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
-        Phase::Suspended | Phase::BackingOff if !due => return Ok(LaneEnd::UNCHANGED),
+        Phase::BackingOff if !due_ms.is_none_or(is_due) => return Ok(LaneEnd::UNCHANGED),
+        Phase::Suspended if !due_ms.is_some_and(is_due) && !is_called(args, run).await? => {
+            return Ok(LaneEnd::UNCHANGED);
+        }
         Phase::Suspended | Phase::BackingOff => {
             // Before anything is written: a run of an unknown type is left alone.
             node.kinds.child(&stored.record.agent_type)?;
@@ -104,6 +110,8 @@ pub(super) async fn resume(
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
+    // Its code is about to register what it waits for anew.
+    let kept = node.waits.release(run);
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
@@ -117,11 +125,11 @@ pub(super) async fn resume(
         "run resumed"
     );
     let record = stored.record;
-    let enters = decided.is_none() && !record.state.cancelling;
     let permit = match record.state.phase {
         // A run that only has to be ended needs no place.
-        _ if !enters => Some(None),
+        _ if decided.is_some() => Some(None),
         Phase::Starting => None,
+        _ if kept.is_some() => Some(kept),
         _ => node.permit_now(&args.path),
     };
     let waits = permit.is_none();
@@ -146,12 +154,26 @@ fn is_parked(record: &RunRecord) -> bool {
 }
 
 async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
+    let live = live(args, run).await?;
+    Ok(live.is_some_and(|live| live.incarnation == args.node.incarnation))
+}
+
+/// Whether a suspended run is to be entered, due or not: something has happened that it waits for,
+/// or may have, since an earlier process has left it so.
+async fn is_called(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
+    let waits = &args.node.waits;
+    if waits.is_outside(run) {
+        return Ok(waits.is_called(run));
+    }
+    Ok(live(args, run).await?.is_some_and(|live| !live.waiting))
+}
+
+async fn live(args: &AgentArgs, run: RunKey) -> Result<Option<LiveRecord>, Error> {
     let key = Key::live(AgentKey::from(&args.path), run);
-    let Some(read) = args.node.committer.get(key.clone().into_bytes()).await? else {
-        return Ok(false);
-    };
-    let live: LiveRecord = codec::decode(&key, &read.value)?;
-    Ok(live.incarnation == args.node.incarnation)
+    match args.node.committer.get(key.clone().into_bytes()).await? {
+        Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
+        None => Ok(None),
+    }
 }
 
 /// Counts a lost attempt, and decides about the next one. Returns how the run ends if there is none.
@@ -162,6 +184,11 @@ fn lose_attempt(
     now_ms: u64,
 ) -> Result<Option<Decided>, Error> {
     let record = &mut stored.record;
+    let cancelling = record.state.cancelling;
+    if cancelling && (is_parked(record) || record.state.phase == Phase::Starting) {
+        // Nobody executed it when the cancel came.
+        return Ok(Some(Decided::Aborted));
+    }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
         return Ok(None);
@@ -169,11 +196,9 @@ fn lose_attempt(
     let child = args.node.kinds.child(&record.agent_type)?;
     let progressed = progress_end > record.attempt_began_at;
     record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
-    if record.state.cancelling {
-        return Ok(None);
-    }
     let policy = child.recovery();
     match policy.next(record.futile) {
+        NextAttempt::GiveUp if cancelling => Ok(Some(Decided::Aborted)),
         NextAttempt::GiveUp => {
             record.futile = record.futile.saturating_sub(1);
             let message = format!("{} attempts in a row made no progress", policy.attempts_max);
@@ -184,6 +209,8 @@ fn lose_attempt(
             })))
         }
         NextAttempt::Resume { after } => {
+            // A cancelled run is entered to come to its end, which nothing is won by putting off.
+            let after = if cancelling { Duration::ZERO } else { after };
             record.state = applied(record, Event::Lost { backoff: !after.is_zero() })?;
             if record.state.phase == Phase::BackingOff {
                 record.wake_at_ms = Some(now_ms.saturating_add(millis(after)));

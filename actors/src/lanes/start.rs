@@ -31,6 +31,11 @@ pub(super) async fn start(
     reply: Reply<Started>,
     held: bool,
 ) -> LaneEnd {
+    // Who waits for many runs joins all of them whenever it is entered again: no commit for that.
+    if held && matches!(known(args, start).await, Ok(true)) {
+        start_existing(args, start, reply).await;
+        return LaneEnd::slot(held);
+    }
     let hook = args.kind.hooks.start.clone();
     let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
     let (record, writer) = match record(args, start, phase, None).await {
@@ -101,6 +106,7 @@ pub(super) async fn enter(
         // The run is recorded: the next life of the agent finds it.
         tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
         args.node.hub.failed(run, &error);
+        args.node.call_waiting(run);
         LaneEnd::slot(true)
     })
 }

@@ -20,7 +20,7 @@ use crate::hub::Published;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
 use crate::probe::Seen;
-use crate::shared::Done;
+use crate::shared::{Done, Dormant, Frozen};
 
 /// What is on its way to the disk.
 pub(crate) struct InFlight {
@@ -138,10 +138,8 @@ impl RunActorState {
         }
         self.pump(myself);
         // The code may have stood still before the due time of its sleep was durable.
-        if self.in_flight.is_none()
-            && let Some(activity) = self.shared.dormant()
-        {
-            self.dormant(myself, activity);
+        if self.in_flight.is_none() {
+            self.dormant(myself);
         }
     }
 
@@ -150,6 +148,9 @@ impl RunActorState {
         let frames = done.entries.iter().filter(|entry| entry.is_frame());
         for (number, entry) in (done.first_number..).zip(frames) {
             self.signals.note(entry);
+            if let LogEntry::Milestone { name, .. } = entry {
+                self.shared.node.call_waiting_for(self.shared.run, name);
+            }
             if tailed && let Some(frame) = self.frames.frame(number, entry) {
                 let published = Published::Frame(std::sync::Arc::new(frame));
                 self.shared.node.hub.publish(self.shared.run, published);
@@ -191,7 +192,7 @@ impl RunActorState {
         );
         self.ending = Ending::Lost;
         // What the code still does while it is dropped is for nobody.
-        self.shared.stop();
+        self.shared.stop(Frozen::Left);
         self.lost_to = Some(error.clone().into());
         self.cancel_replies.clear();
         self.abort_code();
@@ -200,20 +201,23 @@ impl RunActorState {
         }
     }
 
-    /// Puts the run to sleep until its first timer: one commit.
+    /// Lets the run wait outside memory: one commit.
     pub(crate) fn add_leaving(&mut self, leaving: &Leaving, changes: &mut Changes) -> bool {
         match leaving {
-            Leaving::Suspended { due_ms } => {
+            Leaving::Suspended(Dormant { due_ms, waits, .. }) => {
                 if !self.apply(Event::Suspended) {
                     return false;
                 }
-                self.record.wake_at_ms = Some(*due_ms);
-                let timer = TimerRecord {
-                    parent: self.record.parent.clone(),
-                    run_id: self.record.run_id.clone(),
-                };
-                changes.put(&Key::timer(*due_ms, self.shared.run), &timer);
-                changes.put(&self.live_key(), &self.live_record(true));
+                self.record.wake_at_ms = *due_ms;
+                if let Some(due_ms) = *due_ms {
+                    let timer = TimerRecord {
+                        parent: self.record.parent.clone(),
+                        run_id: self.record.run_id.clone(),
+                    };
+                    changes.put(&Key::timer(due_ms, self.shared.run), &timer);
+                }
+                // What waits for other runs is entered again by the next process, and looks itself.
+                changes.put(&self.live_key(), &self.live_record(*waits == 0));
                 true
             }
             Leaving::Parked { .. } => true,

@@ -1,5 +1,7 @@
 //! How a run ends, or leaves memory. One path for every end.
 
+use std::time::Duration;
+
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{Failure, InterruptReason, Interruption, NotCompleted, Outcome, limits};
@@ -8,10 +10,12 @@ use ractor::ActorRef;
 
 use super::RunActorState;
 use crate::RunError;
+use crate::clock::millis;
 use crate::finalise::{Commit, Decided, add_end, tell_ended};
 use crate::info::RawOutcome;
 use crate::messages::{CodeEnd, RunMsg};
 use crate::registry::Returned;
+use crate::shared::Dormant;
 use crate::text;
 
 /// Where the run stands on its way out.
@@ -31,7 +35,7 @@ pub(crate) enum Ending {
 }
 
 pub(crate) enum Leaving {
-    Suspended { due_ms: u64 },
+    Suspended(Dormant),
     Parked { mismatch: Mismatch },
 }
 
@@ -40,9 +44,13 @@ pub(crate) enum RawEnd {
     Hard(RawOutcome),
     /// The parent is told, and the next incarnation tries again.
     Interrupted(RawOutcome),
-    /// Sleeps until this time.
-    Suspended { due_ms: u64 },
+    /// Waits outside memory, until this time if there is one.
+    Suspended { due_ms: Option<u64> },
 }
+
+/// How long a run stays in memory, at least, for each of the runs that it waits for: some ten times
+/// as long as it takes to ask for that wait anew.
+const STAY_PER_WAIT: Duration = Duration::from_millis(1);
 
 /// The stop reason of an actor whose run is over for good.
 pub(crate) const ENDED: &str = "ended";
@@ -123,22 +131,64 @@ impl RunActorState {
         }
     }
 
-    /// The code waits for timers alone: leave memory if the first is far enough away.
-    pub(crate) fn dormant(&mut self, myself: &ActorRef<RunMsg>, activity: u64) {
+    /// The code waits for timers and other runs alone: leave memory if that lasts.
+    pub(crate) fn dormant(&mut self, myself: &ActorRef<RunMsg>) {
+        let Some(dormant) = self.dormancy() else { return };
+        // How long timers take is known. Other runs may end at any time, and blocking calls as well.
+        if dormant.waits == 0 && self.shared.blocking.is_empty() {
+            return self.suspend(myself, dormant);
+        }
+        if std::mem::replace(&mut self.dormant_timer, true) {
+            return;
+        }
+        let (actor, after) = (myself.clone(), self.suspend_after(dormant));
+        self.shared.node.spawn(async move {
+            tokio::time::sleep(after).await;
+            let _ = actor.cast(RunMsg::StillDormant(dormant));
+        });
+    }
+
+    /// The code was dormant a while ago: leave memory if it has done nothing since.
+    pub(crate) fn still_dormant(&mut self, myself: &ActorRef<RunMsg>, before: Dormant) {
+        self.dormant_timer = false;
+        match self.dormancy() {
+            Some(dormant) if dormant == before && self.shared.blocking.is_empty() => {
+                self.suspend(myself, dormant);
+            }
+            Some(_) => self.dormant(myself),
+            None => {}
+        }
+    }
+
+    /// How the code waits, if the run may leave memory to wait.
+    fn dormancy(&self) -> Option<Dormant> {
         if !matches!(self.ending, Ending::Working)
             || self.in_flight.is_some()
             || self.record_dirty
             || self.state().cancelling
         {
-            return;
+            return None;
         }
-        let Some(due_ms) = self.shared.first_due() else { return };
-        let wait_ms = due_ms.saturating_sub(self.shared.node.clock.now_ms());
-        if wait_ms <= crate::clock::millis(self.shared.node.limits.suspend_after) {
-            return;
+        let dormant = self.shared.dormant()?;
+        let node = &self.shared.node;
+        let left_ms = dormant.due_ms.map(|due_ms| due_ms.saturating_sub(node.clock.now_ms()));
+        // Its code is about to be woken, or holds the wait and does not poll it.
+        let called = node.waits.is_called(self.shared.run);
+        (!called && left_ms.is_none_or(|left_ms| left_ms > millis(node.limits.suspend_after)))
+            .then_some(dormant)
+    }
+
+    /// How long the code is dormant before the run leaves memory. Entered again, it asks for every
+    /// one of its waits, so that a run that waits for many others stays for longer.
+    fn suspend_after(&self, dormant: Dormant) -> Duration {
+        let waits = u32::try_from(dormant.waits).unwrap_or(u32::MAX);
+        self.shared.node.limits.suspend_after.max(STAY_PER_WAIT.saturating_mul(waits))
+    }
+
+    fn suspend(&mut self, myself: &ActorRef<RunMsg>, dormant: Dormant) {
+        if self.shared.freeze(dormant) {
+            self.leave(myself, Leaving::Suspended(dormant));
         }
-        let Some(due_ms) = self.shared.freeze(activity) else { return };
-        self.leave(myself, Leaving::Suspended { due_ms });
     }
 
     /// The code asks for something else than the log has: the run waits for better code.
@@ -180,7 +230,7 @@ impl RunActorState {
                     return false;
                 }
                 self.ending = Ending::Committing(match leaving {
-                    Leaving::Suspended { due_ms } => RawEnd::Suspended { due_ms },
+                    Leaving::Suspended(Dormant { due_ms, .. }) => RawEnd::Suspended { due_ms },
                     Leaving::Parked { mismatch } => {
                         RawEnd::Interrupted(self.add_interruption(&mismatch, &mut commit.entries))
                     }
@@ -228,11 +278,18 @@ impl RunActorState {
                     "run parked: its code does not fit its journal"
                 );
                 node.hub.ended(self.shared.run, &outcome);
+                node.call_waiting(self.shared.run);
             }
             RawEnd::Suspended { due_ms } => {
                 self.left = WAITING;
                 tracing::debug!(run_id = %self.shared.run_id, agent = %self.shared.path, "run suspended");
-                node.timers.set(due_ms);
+                if let Some(due_ms) = due_ms {
+                    node.timers.set(due_ms);
+                }
+                // What it waits for goes with it, and may be executed: its place is not free.
+                if node.waits.suspended(self.shared.run, self.permit.take()) {
+                    node.wake(self.shared.waiter());
+                }
             }
         }
         self.answer_cancels();

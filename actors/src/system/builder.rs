@@ -201,10 +201,13 @@ impl SystemBuilder {
 /// What a system in memory takes for the time at its start: 2026-01-01.
 const VIRTUAL_EPOCH_MS: u64 = 1_767_225_600_000;
 
-pub(crate) async fn open_locked(
+/// Opens the store of a folder, or makes it, for tools that add nothing to it.
+pub(crate) async fn open_spare(
     lock: FolderLock,
 ) -> Result<(Committer, CommitterHandle), StartError> {
-    open(StoreChoice::Locked(lock), Durability::default()).await
+    let opened = tokio::task::spawn_blocking(|| SledStore::open_spare(lock, Durability::default()));
+    let store = opened.await.map_err(|error| StartError::System(error.to_string()))??;
+    Ok(Committer::start(store, CommitterOptions::default()))
 }
 
 async fn open(

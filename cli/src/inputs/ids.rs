@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -44,11 +44,13 @@ pub fn run_id(input: &OsStr, occurrence: u32) -> String {
 
 /// Gives inputs their run ids, counting equal ones.
 ///
-/// Keeps 16 bytes of hash and a counter for each different input, and nothing else. Equal inputs
-/// are interchangeable, so the ids of a list do not depend on its order.
+/// Keeps 16 bytes of hash for each different input, and a counter for those that come more than once.
+/// Equal inputs are interchangeable, so the ids of a list do not depend on its order.
 #[derive(Debug, Default)]
 pub struct RunIds {
-    seen: HashMap<[u8; 16], u32>,
+    seen: HashSet<[u8; 16]>,
+    /// How often the inputs that are not the only ones of their kind have come.
+    repeated: HashMap<[u8; 16], u32>,
 }
 
 impl RunIds {
@@ -66,7 +68,10 @@ impl RunIds {
     pub fn next_id_of_hash(&mut self, hash: &InputHash) -> String {
         let mut key = [0; 16];
         key.copy_from_slice(&hash.0[..16]);
-        let occurrences = self.seen.entry(key).or_insert(0);
+        if self.seen.insert(key) {
+            return hash.run_id(0);
+        }
+        let occurrences = self.repeated.entry(key).or_insert(1);
         let occurrence = *occurrences;
         *occurrences = occurrence.saturating_add(1);
         hash.run_id(occurrence)

@@ -12,6 +12,9 @@ use super::{
     Error, LaunchDir, ProcessStat, Recovered, Status, kill_leftover, pid_namespace, recover,
 };
 
+/// How long a shim that should be in reach is waited for before it is looked for again.
+const REACH_WAIT: Duration = Duration::from_millis(500);
+
 /// What a cancelled launch came to.
 #[derive(Debug)]
 pub enum Cancelled {
@@ -58,8 +61,11 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
             if shim.claim().pid_namespace != namespace {
                 return Ok(Cancelled::OutOfReach);
             }
-            // The instant in which a shim is gone and its lock is not.
-            shim.ended().await?;
+            // The instant in which a shim is gone and its lock is not; or we could not open what it
+            // is reached by, and shall.
+            if let Ok(ended) = tokio::time::timeout(REACH_WAIT, shim.ended()).await {
+                ended?;
+            }
             continue;
         }
         if !grace.is_zero() {

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,6 +13,9 @@ use crate::lines::{LineSplitter, OutputLine, Stream};
 
 /// The most bytes taken from a stream at once (64 KiB).
 const READ_BYTES_MAX: u64 = 64 * 1024;
+
+/// By how many bytes a file is recognised that was truncated and has grown again (32).
+const SEEN_BYTES: usize = 32;
 
 /// How far each stream of a launch has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +43,9 @@ impl Offsets {
 /// between the two. The lines are those that [`LineSplitter`] makes: they depend on the bytes and
 /// on where reading began, on nothing else.
 ///
-/// A command that truncates its own output is read from the beginning of what it writes next, as
-/// far as the loss can be seen by the file's length.
+/// A command that truncates its own output is read from the beginning of what it writes next, after
+/// a chunk that [says so](crate::lines::LineChunk::truncated). It is noticed where something of the
+/// stream had been read and is not in the file any more.
 ///
 /// Holds at most about 320 KiB a stream in memory, and nothing is read ahead of the caller beyond
 /// that.
@@ -62,6 +67,11 @@ struct Source {
     file: Option<Arc<File>>,
     splitter: LineSplitter,
     at_end: bool,
+    /// The last bytes that were read, at most [`SEEN_BYTES`]: they are still in their place unless
+    /// the command has truncated the file.
+    seen: Vec<u8>,
+    /// What is given out before the splitter's next line.
+    first: VecDeque<OutputLine>,
 }
 
 /// What one look at the folder has shown.
@@ -160,6 +170,9 @@ impl OutputFollower {
         for _ in 0..2 {
             let source = &mut self.sources[self.turn];
             self.turn = 1 - self.turn;
+            if let Some(line) = source.first.pop_front() {
+                return Some(line);
+            }
             if let Some(line) = source.splitter.next_line(source.at_end) {
                 return Some(line);
             }
@@ -172,8 +185,10 @@ impl OutputFollower {
         let dir = self.dir.clone();
         let known = self.status.clone();
         let stop_at_end = self.stop_at_end;
-        let from = [0, 1]
-            .map(|at: usize| (self.sources[at].file.clone(), self.sources[at].splitter.read_to()));
+        let from = [0, 1].map(|at: usize| {
+            let source = &self.sources[at];
+            (source.file.clone(), source.splitter.read_to(), source.seen.clone())
+        });
         move || {
             // The status first: a stream that is short of the length it names is short for good.
             let status = match known {
@@ -185,10 +200,10 @@ impl OutputFollower {
                 None => [u64::MAX; 2],
             };
             let read = |at: usize| {
-                let (Some(file), offset) = &from[at] else {
+                let (Some(file), offset, seen) = &from[at] else {
                     return Ok(StreamRead::Bytes(Vec::new()));
                 };
-                read_from(&dir, file, *offset, limits[at])
+                read_from(&dir, file, *offset, seen, limits[at])
                     .map_err(|error| Error::io("read the output in", dir.path(), error))
             };
             let reads = [read(0)?, read(1)?];
@@ -207,10 +222,18 @@ impl OutputFollower {
                     progress |= !bytes.is_empty();
                     source.at_end = bytes.is_empty() && is_last;
                     source.splitter.push(&bytes);
+                    source.see(&bytes);
                 }
                 StreamRead::Truncated => {
                     progress = true;
-                    source.splitter = LineSplitter::new(source.splitter.stream(), 0, false);
+                    // A line that will not be ended any more.
+                    while let Some(rest) = source.splitter.next_line(true) {
+                        source.first.push_back(rest);
+                    }
+                    let (cut, splitter) = source.splitter.truncated();
+                    source.first.push_back(cut);
+                    source.splitter = splitter;
+                    source.seen.clear();
                 }
             }
         }
@@ -230,28 +253,44 @@ impl Source {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
         };
-        let mid_line = match &file {
-            Some(file) => ends_mid_line(file, offset).map_err(failed)?,
-            None => false,
+        let seen = match &file {
+            Some(file) => read_before(file, offset, SEEN_BYTES).map_err(failed)?,
+            None => Vec::new(),
         };
+        let mid_line = seen.last().is_some_and(|last| *last != b'\n');
         let splitter = LineSplitter::new(stream, offset, mid_line);
-        Ok(Source { file: file.map(Arc::new), splitter, at_end: false })
+        let (file, first) = (file.map(Arc::new), VecDeque::new());
+        Ok(Source { file, splitter, at_end: false, seen, first })
+    }
+
+    fn see(&mut self, bytes: &[u8]) {
+        self.seen.extend_from_slice(&bytes[bytes.len().saturating_sub(SEEN_BYTES)..]);
+        self.seen.drain(..self.seen.len().saturating_sub(SEEN_BYTES));
     }
 }
 
-/// Whether the byte before `offset` is there and ends no line.
-fn ends_mid_line(file: &File, offset: u64) -> io::Result<bool> {
-    let Some(before) = offset.checked_sub(1) else {
-        return Ok(false);
-    };
-    let mut last = [0];
-    Ok(file.read_at(&mut last, before)? == 1 && last != *b"\n")
+/// The bytes before `offset`, at most `wanted`; nothing where the file does not go so far.
+fn read_before(file: &File, offset: u64, wanted: usize) -> io::Result<Vec<u8>> {
+    let from = offset.saturating_sub(wanted as u64);
+    let mut bytes = vec![0; (offset - from) as usize];
+    match file.read_exact_at(&mut bytes, from) {
+        Ok(()) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
-fn read_from(dir: &LaunchDir, file: &File, offset: u64, limit: u64) -> io::Result<StreamRead> {
+fn read_from(
+    dir: &LaunchDir,
+    file: &File,
+    offset: u64,
+    seen: &[u8],
+    limit: u64,
+) -> io::Result<StreamRead> {
     let len = file.metadata()?.len();
+    let is_cut = len < offset || read_before(file, offset, seen.len())? != seen;
     // After another boot a short file is one whose end was never synced: nothing to read again.
-    if len < offset && boot_id().is_ok_and(|boot| boot == dir.boot_id()) {
+    if is_cut && boot_id().is_ok_and(|boot| boot == dir.boot_id()) {
         return Ok(StreamRead::Truncated);
     }
     let wanted = limit.min(len).saturating_sub(offset).min(READ_BYTES_MAX);

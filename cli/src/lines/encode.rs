@@ -48,6 +48,8 @@ struct Data<'a> {
     base64: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     partial: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    truncated: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,7 +63,8 @@ impl LineChunk {
     /// Encodes the line as the body of a chunk.
     ///
     /// `{"type":"data-output","data":{"stream":"stdout","text":"…"}}`, with `base64` in place of
-    /// `text` where the bytes are no UTF-8, and with `"partial":true` for a part of a line.
+    /// `text` where the bytes are no UTF-8, with `"partial":true` for a part of a line, and with
+    /// `"truncated":true` where the command has cut its stream off.
     pub fn encode(&self) -> String {
         let (text, base64) = match std::str::from_utf8(&self.bytes) {
             Ok(text) => (Some(Cow::Borrowed(text)), None),
@@ -71,7 +74,7 @@ impl LineChunk {
             Stream::Stdout => StreamName::Stdout,
             Stream::Stderr => StreamName::Stderr,
         };
-        let data = Data { stream, text, base64, partial: self.partial };
+        let data = Data { stream, text, base64, partial: self.partial, truncated: self.truncated };
         serde_json::to_string(&Body { kind: Cow::Borrowed(KIND), data })
             .expect("strings and booleans always have a JSON form")
     }
@@ -95,7 +98,7 @@ impl LineChunk {
             StreamName::Stdout => Stream::Stdout,
             StreamName::Stderr => Stream::Stderr,
         };
-        Ok(LineChunk { stream, bytes, partial: data.partial })
+        Ok(LineChunk { stream, bytes, partial: data.partial, truncated: data.truncated })
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     fn chunk(bytes: &[u8], partial: bool) -> LineChunk {
-        LineChunk { stream: Stream::Stdout, bytes: bytes.to_vec(), partial }
+        LineChunk { stream: Stream::Stdout, bytes: bytes.to_vec(), partial, truncated: false }
     }
 
     #[test]
@@ -136,11 +139,17 @@ mod tests {
             chunk(b"a\n", false).encode(),
             r#"{"type":"data-output","data":{"stream":"stdout","text":"a\n"}}"#
         );
-        let part = LineChunk { stream: Stream::Stderr, bytes: vec![0xff, b'a'], partial: true };
+        let stream = Stream::Stderr;
+        let part = LineChunk { stream, bytes: vec![0xff, b'a'], partial: true, truncated: false };
         assert_eq!(
             part.encode(),
             r#"{"type":"data-output","data":{"stream":"stderr","base64":"/2E=","partial":true}}"#
         );
+        let cut = LineChunk { stream, bytes: Vec::new(), partial: false, truncated: true };
+        let json =
+            r#"{"type":"data-output","data":{"stream":"stderr","text":"","truncated":true}}"#;
+        assert_eq!(cut.encode(), json);
+        assert_eq!(LineChunk::decode(json).expect("own encoding"), cut);
     }
 
     #[test]

@@ -41,6 +41,14 @@ impl LineSplitter {
         LineSplitter { stream, buffer: Vec::new(), taken: 0, searched: 0, offset, mid_line }
     }
 
+    /// Returns what the stream is after a truncation: a chunk that says so, and a splitter that
+    /// begins anew.
+    pub(crate) fn truncated(&self) -> (OutputLine, Self) {
+        let stream = self.stream;
+        let chunk = LineChunk { stream, bytes: Vec::new(), partial: false, truncated: true };
+        (OutputLine { chunk, end: 0 }, Self::new(stream, 0, false))
+    }
+
     /// Returns the stream whose bytes these are.
     pub fn stream(&self) -> Stream {
         self.stream
@@ -88,7 +96,7 @@ impl LineSplitter {
         self.searched = self.searched.max(self.taken);
         self.offset += len as u64;
         Some(OutputLine {
-            chunk: LineChunk { stream: self.stream, bytes, partial },
+            chunk: LineChunk { stream: self.stream, bytes, partial, truncated: false },
             end: self.offset,
         })
     }

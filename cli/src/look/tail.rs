@@ -96,6 +96,11 @@ impl Printer {
     fn chunk(&self, body: &str) -> Result<(), PrinterClosed> {
         let mut out: StdoutLock<'_> = std::io::stdout().lock();
         match LineChunk::decode(body) {
+            Ok(chunk) if chunk.truncated => {
+                drop(out);
+                self.note(&chunk.truncation());
+                Ok(())
+            }
             Ok(chunk) if chunk.stream == Stream::Stdout => self.write(out.write_all(&chunk.bytes)),
             Ok(chunk) => self.write(std::io::stderr().lock().write_all(&chunk.bytes)),
             Err(_) => self.write(writeln!(out, "{body}")),

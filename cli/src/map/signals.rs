@@ -62,6 +62,11 @@ impl Signals {
             () = received(self.hangup.as_mut()) => Stop::Hangup,
         }
     }
+
+    /// Waits for a signal that is no Ctrl-C, after which nothing is left to be said by one.
+    pub(super) async fn not_interrupt(&mut self) {
+        while let Stop::Interrupt = self.next().await {}
+    }
 }
 
 async fn received(signal: Option<&mut Signal>) {

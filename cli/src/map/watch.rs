@@ -26,21 +26,24 @@ pub(super) struct Job {
     base_id: String,
     input: Text,
     refused: Option<String>,
+    /// How many came before it.
+    order: i64,
 }
 
 impl Job {
-    pub(super) fn input(ids: &mut RunIds, input: OsString) -> Self {
+    pub(super) fn input(ids: &mut RunIds, order: i64, input: OsString) -> Self {
         let base_id = ids.next_id(&input);
-        Self { base_id, input: Text::from(input.as_os_str()), refused: None }
+        Self { base_id, input: Text::from(input.as_os_str()), refused: None, order }
     }
 
     /// An input that cannot be run fails at once, once; what is no input is only reported.
-    pub(super) fn refused(ids: &mut RunIds, error: InputError) -> Result<Self, String> {
+    pub(super) fn refused(ids: &mut RunIds, order: i64, error: InputError) -> Result<Self, String> {
         match &error {
             InputError::TooLong { start, hash, .. } => Ok(Self {
                 base_id: ids.next_id_of_hash(hash),
                 input: Text::from(start.as_os_str()),
                 refused: Some(error.to_string()),
+                order,
             }),
             _ => Err(error.to_string()),
         }
@@ -136,7 +139,8 @@ impl Watcher {
             input.refused = Some(format!("the input has {bytes} bytes as JSON, more than 1 MiB"));
         }
         let preview = serde_json::Value::String(shorten(&input.input.display()));
-        let started = self.agent.start::<Command>(input).id(id).input_preview(preview).await;
+        let start = self.agent.start::<Command>(input).id(id).input_preview(preview);
+        let started = start.display_order(job.order).await;
         started.map_err(|error| match error {
             Error::DifferentInput { .. } => Problem::Fatal(Fatal::new(format!(
                 "{} was made with another command or working directory; give this one another --batch",

@@ -117,7 +117,10 @@ async fn what_follows_a_truncation_is_read_from_its_beginning() {
         let place = Place::new();
         let gate = place.gate("gate");
         let dir = place.launch("launch");
-        let script = r#"echo a long line >&2; read x < "$1"; echo short > /dev/stderr; echo x >&2"#;
+        // Cut off in the middle of a line, and then so that the file is as long as it was.
+        let script = r#"printf 'a long line\nhalf' >&2; read x < "$1"
+            echo short > /dev/stderr; echo x >&2
+            read x < "$1"; echo sh0rt > /dev/stderr; echo y >&2; echo z >&2"#;
         let shim = spawn(&dir, &place.script(script, &[&gate.path])).await.expect("spawn");
         let mut follower =
             OutputFollower::open(&dir, Offsets::default(), &OutputWatcher::new()).expect("follow");
@@ -126,9 +129,18 @@ async fn what_follows_a_truncation_is_read_from_its_beginning() {
         gate.open();
         let mut seen = Vec::new();
         while let Some(line) = follower.next().await.expect("follow") {
-            seen.extend(line.chunk.bytes);
+            if line.chunk.bytes == b"x\n" {
+                gate.open();
+            }
+            match line.chunk.truncated {
+                true => {
+                    assert_eq!((line.chunk.bytes.as_slice(), line.end), (&b""[..], 0));
+                    seen.extend(b"<cut>");
+                }
+                false => seen.extend(line.chunk.bytes),
+            }
         }
-        assert_eq!(seen, b"short\nx\n");
+        assert_eq!(seen, b"half<cut>short\nx\n<cut>sh0rt\ny\nz\n");
         shim.ended().await.expect("end");
     })
     .await;

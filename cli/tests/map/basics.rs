@@ -157,3 +157,26 @@ fn files_are_found_and_hidden_ones_left_out() {
     out.sort_unstable();
     assert_eq!(out, b"12");
 }
+
+#[test]
+fn a_command_that_truncates_its_output_is_told_of() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "echo first; dd bs=1 count=1 < gate > /dev/null 2>&1; echo x > /dev/stdout";
+    let args = ["map", "i", "--", "sh", "-c", script];
+    let mut map = place.start(args);
+    assert_eq!(map.read_lines(1), ["first"]);
+    gate.open(1);
+    let ended = map.wait();
+    assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), &b"x\n"[..]));
+    let note = "truncated its own stdout";
+    assert_eq!(ended.stderr.matches(note).count(), 1, "{}", ended.stderr);
+    let again = place.run(args);
+    assert_eq!(again.stdout, b"first\nx\n");
+    assert_eq!(again.stderr.matches(note).count(), 1, "recorded, once: {}", again.stderr);
+    let json = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    let run: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
+    let tail = place.run(["tail", run["runId"].as_str().unwrap()]);
+    assert_eq!(tail.stdout, b"first\nx\n");
+    assert_eq!(tail.stderr.matches(note).count(), 1, "{}", tail.stderr);
+}

@@ -1,3 +1,4 @@
+use ghostlight::storage::FolderLock;
 use rustix::process::Signal;
 
 use crate::support::Place;
@@ -88,10 +89,16 @@ fn a_second_interrupt_kills_and_is_no_failure_of_the_commands() {
     map.signal(Signal::INT);
     let ended = map.wait();
     assert_eq!(ended.code(), Some(130), "{}", ended.stderr);
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    assert_eq!(listed.matches("suspended").count(), 2, "nothing runs any more: {listed}");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""suspended":true"#).count(), 2, "{runs}");
     gate.open(2);
     let ended = place.run(args);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["1", "1", "2", "2"], "killed, and started again");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(runs.matches(r#""attempt":1,"#).count(), 2, "no attempt is counted: {runs}");
 }
 
 #[test]
@@ -260,4 +267,28 @@ fn a_launch_folder_that_cannot_be_made_is_waited_for() {
     let ended = map.wait();
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["a"]);
+}
+
+#[test]
+fn signals_are_served_while_the_folder_is_waited_for() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let place = Place::new();
+        let _reader = FolderLock::acquire(place.path(".ghostlight")).unwrap();
+        let map = place.start(["map", "a", "--", "true"]);
+        // Once it catches signals, it is about to wait for the lock, or does.
+        let caught = format!("/proc/{}/status", map.pid());
+        while !catches(&std::fs::read_to_string(&caught).unwrap(), signal) {
+            std::thread::yield_now();
+        }
+        map.signal(signal);
+        let ended = map.wait();
+        assert_eq!(ended.code(), Some(code), "{}", ended.stderr);
+        assert_eq!(ended.stderr, "", "the wait was not over");
+    }
+}
+
+fn catches(status: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+    mask & (1 << (signal.as_raw() - 1)) != 0
 }

@@ -1,17 +1,8 @@
 use std::process::Stdio;
 
-use crate::support::{Place, sorted};
+use crate::support::{Place, only_run, sorted};
 
 const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
-
-/// The id of the only run.
-fn only_run(place: &Place) -> String {
-    let listed = place.run(["runs", "--json"]);
-    assert_eq!(listed.code(), Some(0), "{}", listed.stderr);
-    let line = String::from_utf8(listed.stdout).unwrap();
-    let value: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
-    value["runId"].as_str().unwrap().to_owned()
-}
 
 #[test]
 fn tails_cross_a_kill_without_gap_or_repeat() {
@@ -102,6 +93,58 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         assert_eq!((&value["status"], &value["error"]), (&"aborted".into(), &"enough".into()));
         assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
     }
+}
+
+#[test]
+fn a_cancel_without_an_owner_loses_no_output() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let mut done = place.gate("done");
+    let script = "trap 'echo stopped; exit 3' TERM; echo 1; dd bs=1 count=1 < gate 2> /dev/null; \
+                  echo 2; echo err >&2; printf 3; echo x > done; dd bs=1 count=1 < gate 2> /dev/null";
+    let args = ["map", "x", "--", "sh", "-c", script];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    let id = only_run(&place);
+    map.sigkill();
+    gate.open(1);
+    done.read_one();
+    for _ in 0..2 {
+        let cancelled = place.run(["cancel", &id, "--reason", "enough"]);
+        assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    }
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("x: aborted: enough"), "{}", ended.stderr);
+    let tail = place.run(["tail", &id]);
+    // The gate's byte is passed on by dd.
+    assert_eq!(String::from_utf8(tail.stdout).unwrap(), "1\nx2\n3stopped\n");
+    assert_eq!(tail.stderr.matches("err\n").count(), 1, "{}", tail.stderr);
+    let again = place.run(args);
+    assert!(again.stderr.contains("x: aborted: enough"), "{}", again.stderr);
+    assert_eq!(place.run(["tail", &id]).stdout, b"1\nx2\n3stopped\n", "nothing is doubled");
+    assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
+}
+
+#[test]
+fn a_cancelled_run_starts_no_command() {
+    let place = Place::new();
+    // The launch is planned and cannot be made; its command was never started.
+    std::fs::create_dir(place.path(".ghostlight")).unwrap();
+    std::fs::write(place.path(".ghostlight/launches"), "in the way").unwrap();
+    let args = ["map", "x", "--", "sh", "-c", "echo {} >> log"];
+    let mut map = place.ghostlight(args);
+    let mut map = place.spawn(map.env("GHOSTLIGHT_LOG", "warn"));
+    map.read_note();
+    map.sigkill();
+    std::fs::remove_file(place.path(".ghostlight/launches")).unwrap();
+    let id = only_run(&place);
+    let cancelled = place.run(["cancel", &id]);
+    assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("x: aborted"), "{}", ended.stderr);
+    assert!(!place.path(".ghostlight/launches").exists(), "nothing was launched");
 }
 
 #[test]
@@ -204,4 +247,23 @@ fn a_cleared_id_brings_no_older_end_back() {
     assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(0));
     assert_eq!(place.lines("log"), ["x", "x", "x"]);
+}
+
+#[test]
+fn runs_are_listed_in_the_order_of_their_inputs() {
+    let place = Place::new();
+    let words: Vec<String> = (0..30).map(|n| format!("input-{n}")).collect();
+    let map = ["map", "--no-sync"].into_iter().chain(words.iter().map(String::as_str));
+    assert_eq!(place.run(map.chain(["--", "true"])).code(), Some(0));
+    let listed = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    let listed: Vec<serde_json::Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let order = |run: &serde_json::Value| run["displayOrder"].as_i64().unwrap();
+    for run in &listed {
+        assert_eq!(run["inputPreview"], words[order(run) as usize].as_str());
+    }
+    // Two that are dispatched side by side may be recorded in either order, but not in the same ms.
+    let at: Vec<_> = listed.iter().map(|run| (run["startedAt"].as_i64(), order(run))).collect();
+    assert!(at.is_sorted(), "{at:?}");
+    assert_eq!(at.len(), words.len());
 }

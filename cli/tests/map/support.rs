@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -94,6 +94,15 @@ impl Place {
     }
 }
 
+/// The id of the only run.
+pub(crate) fn only_run(place: &Place) -> String {
+    let listed = place.run(["runs", "--json"]);
+    assert_eq!(listed.code(), Some(0), "{}", listed.stderr);
+    let line = String::from_utf8(listed.stdout).unwrap();
+    let value: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
+    value["runId"].as_str().unwrap().to_owned()
+}
+
 pub(crate) struct Gate {
     file: File,
 }
@@ -144,6 +153,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Its standard input, where that is a pipe.
+    pub(crate) fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
     /// Reads so many lines of the program's output.
     pub(crate) fn read_lines(&mut self, count: usize) -> Vec<String> {
         let stdout = self.stdout.as_mut().unwrap();
@@ -175,6 +189,11 @@ impl Running {
     pub(crate) fn sigkill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits for the end without reading the output; returns the exit status.
+    pub(crate) fn wait_unread(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     pub(crate) fn wait(mut self) -> Ended {

@@ -10,6 +10,8 @@ async fn urls_that_are_none_say_why() {
     for (method, url, status, code) in [
         ("GET", "/", 404, "not-found"),
         ("GET", "/agents/", 404, "not-found"),
+        ("GET", "/agents?limit=1001", 400, "invalid-parameter"),
+        ("GET", "/agents?after=nobody", 400, "invalid-position"),
         ("GET", "/agents/big-boss/b", 404, "not-found"),
         ("GET", "/agents/other/b/runs", 404, "unknown-agent-type"),
         ("GET", "/agents/big-boss/%2e%2e/runs", 400, "invalid-name"),

@@ -154,3 +154,29 @@ async fn two_systems_in_one_process_do_not_see_each_other() {
     let client = Client::connect(one.path()).await.unwrap();
     assert_eq!(client.run(&boss(), "r").await.unwrap().unwrap().next_sequence, 3);
 }
+
+#[tokio::test]
+async fn agents_are_listed_page_by_page() {
+    let owner = Owner::start().await;
+    let mut names: Vec<String> = (0..5).map(|n| format!("BigBoss:ä {n}")).collect();
+    for name in &names {
+        let agent = owner.system.agent_at(&name.parse().unwrap()).unwrap();
+        owner.dispatch_to(&agent, "r").await;
+    }
+    names.sort();
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let (status, _, page) = owner.ask("GET", &format!("/agents?limit=2{after}"), "").await;
+        assert_eq!(status, 200, "{page}");
+        let agents = page["agents"].as_array().unwrap();
+        assert!(agents.len() <= 2, "{page}");
+        seen.extend(agents.iter().map(|agent| agent.as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        assert_eq!(Some(next), seen.last().map(String::as_str));
+        after = format!("&after={}", next.replace('ä', "%C3%A4").replace(' ', "%20"));
+    }
+    seen.sort();
+    assert_eq!(seen, names, "each once");
+    let all = owner.client().await.agents().await.unwrap();
+    assert_eq!(all.iter().map(ToString::to_string).collect::<Vec<_>>(), names);
+}

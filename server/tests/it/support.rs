@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ghostlight::prelude::*;
-use ghostlight::{AgentPath, System};
+use ghostlight::{AgentPath, AgentRef, DispatchOptions, System};
 use ghostlight_server::{Client, ControlSocket};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -78,6 +78,12 @@ impl Owner {
     pub(crate) async fn dispatch(&self, id: &str, chunks: u32, bytes: usize) {
         let agent = self.system.agent::<Boss>("b").unwrap();
         agent.start::<Worker>((chunks, bytes)).id(id).await.unwrap();
+    }
+
+    /// Dispatches a run of some other agent, which does nothing.
+    pub(crate) async fn dispatch_to(&self, agent: &AgentRef, id: &str) {
+        let options = DispatchOptions { id: Some(id.to_owned()), ..DispatchOptions::default() };
+        agent.dispatch_json("Worker", &json!([0, 0]), options).await.unwrap();
     }
 
     /// Waits for a run's end.

@@ -1,6 +1,6 @@
 //! Every call of sled, with what it does not do itself.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::acked::Mark;
 use super::space;
 use crate::Error;
 use crate::committer::panic_text;
@@ -31,6 +32,8 @@ pub(super) struct Parts {
     /// Another handle of the log's inode: an fsync of it covers whatever sled wrote there.
     pub(super) log: File,
     pub(super) lock: FolderLock,
+    /// What was acknowledged; `None` while the store is made, or if it cannot be written.
+    pub(super) mark: RefCell<Option<Mark>>,
 }
 
 #[derive(Debug)]
@@ -41,8 +44,7 @@ struct Failure {
 }
 
 impl Engine {
-    pub(super) fn new(parts: Parts) -> Self {
-        let reserve = space::RESERVE_BYTES;
+    pub(super) fn new(parts: Parts, reserve: u64) -> Self {
         Self { parts: Some(parts), failure: OnceCell::new(), reserve }
     }
 
@@ -90,6 +92,13 @@ impl Engine {
         synced.map_err(|error| self.fail(format!("cannot sync: {error}"), false))
     }
 
+    /// Notes how many commits were acknowledged, and how many of them are synced.
+    pub(super) fn acknowledged(&self, count: u64, synced: u64) {
+        if let Some(mark) = self.parts().mark.borrow_mut().as_mut() {
+            mark.note(count, synced);
+        }
+    }
+
     /// Calls sled. An error or panic is the end of the store: what sled's memory holds after it is
     /// unknown.
     pub(super) fn call<T>(
@@ -125,6 +134,10 @@ impl Drop for Engine {
     /// and after [`CLOSE_MAX`] in any case.
     fn drop(&mut self) {
         let Some(parts) = self.parts.take() else { return };
+        if self.failure.get().is_some() {
+            // Nobody knows what of the latest commits is durable.
+            parts.mark.take();
+        }
         if self.failure.get().is_some_and(|failure| failure.within) {
             // A sled that has failed may wait for itself when it is closed, for ever, with a lock
             // that every sled of this process needs. So it is left as it is, with the lock of the
@@ -148,9 +161,10 @@ fn close_within(parts: Parts) -> Option<FolderLock> {
 
 /// Closes sled and waits until it has really let go of its files.
 fn close(parts: Parts) -> FolderLock {
-    let Parts { db, log, lock } = parts;
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(db))) {
-        tracing::error!(panic = panic_text(&*panic), "closing the store failed");
+    let Parts { db, log, lock, mark } = parts;
+    let closed = catch_unwind(AssertUnwindSafe(|| drop(db)));
+    if let Err(panic) = &closed {
+        tracing::error!(panic = panic_text(&**panic), "closing the store failed");
     }
     // sled's threads may hold its file, and with it sled's lock on it, for a moment longer, and
     // whoever opens in this moment is refused. So wait for the same lock.
@@ -158,6 +172,12 @@ fn close(parts: Parts) -> FolderLock {
         .and_then(|()| flock(&log, FlockOperation::Unlock));
     if let Err(error) = waited {
         tracing::error!(%error, "cannot wait for the end of the store");
+    }
+    if closed.is_ok()
+        && let Some(mark) = mark.into_inner()
+        && log.sync_data().is_ok()
+    {
+        mark.close();
     }
     lock
 }

@@ -1,13 +1,17 @@
 //! Makes and opens the folder of a store.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::acked::{self, Mark};
 use super::engine::{Engine, Parts};
-use super::space;
+use super::log_check::{self, Damage};
+use super::space::{self, RESERVE_BYTES};
 use crate::Error;
 use crate::committer::panic_text;
 use crate::lock::{FolderLock, sync_folder, why};
@@ -28,27 +32,91 @@ pub(super) const FORMAT: u32 = 1;
 /// Where the format is stored, as a number of 4 bytes, big-endian.
 pub(super) const FORMAT_KEY: &[u8] = b"\0format";
 
+/// Where the number of commits is stored, as a number of 8 bytes, big-endian. Every commit of the
+/// store puts it.
+pub(super) const COUNT_KEY: &[u8] = b"\0commits";
+/// Keys without a meaning behind [`COUNT_KEY`]: they fill its page, so that this page, which every
+/// commit rewrites a part of, holds nothing large. sled splits a page at 17 keys.
+const FILLERS: RangeInclusive<u8> = 1..=24;
+
 /// Opening takes long only after an unclean end of a large store.
 const SLOW_OPEN: Duration = Duration::from_secs(1);
 
-pub(super) fn open(lock: FolderLock) -> Result<Engine, Error> {
+/// Opens the engine; also returns how many commits it holds.
+///
+/// An engine without the full reserve is opened whatever is free: what it needs for that is little,
+/// and a start that finds no space changes nothing.
+pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Error> {
     let folder = lock.folder().to_owned();
     let failed = |why: String| Error::Open { folder: folder.clone(), why };
     let store = folder.join("store");
-    space::check(&folder, space::RESERVE_BYTES).map_err(failed)?;
-    let lock = if store.try_exists().map_err(|error| failed(why(&error)))? {
-        lock
-    } else {
-        make(lock, &store)?
-    };
+    let exists = store.try_exists().map_err(|error| failed(why(&error)))?;
+    if !exists || reserve == RESERVE_BYTES {
+        space::check(&folder, RESERVE_BYTES).map_err(failed)?;
+    }
+    let lock = if exists { lock } else { make(lock, &store)? };
     remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
+    let required = acknowledged(&folder, &store)?;
     let begun = Instant::now();
-    let engine = open_engine(lock, &store)?;
+    let engine = open_engine(lock, &store, reserve)?;
     if begun.elapsed() > SLOW_OPEN {
         tracing::info!(folder = %folder.display(), elapsed = ?begun.elapsed(), "opened the store");
     }
     check_format(&engine)?;
-    Ok(engine)
+    let count = count(&engine)?;
+    // What the look at the log leaves: the damage is in the very last commits, or the log is cut.
+    if let Some(missing) = required.checked_sub(count).filter(|missing| *missing > 0) {
+        let why = format!("of {required} only {count} are in the log");
+        return Err(Error::CommitsLost { folder, missing, why });
+    }
+    match Mark::open(&store, count) {
+        Ok(mark) => *engine.parts().mark.borrow_mut() = Some(mark),
+        Err(error) => tracing::warn!(%error, "damage of the log will not be noticed"),
+    }
+    Ok((engine, count))
+}
+
+/// How many commits the log must hold. Damage that sled would take for the end of the log is found
+/// here, before sled overwrites what is behind it.
+fn acknowledged(folder: &Path, store: &Path) -> Result<u64, Error> {
+    let failed = |error: io::Error| Error::Open { folder: folder.into(), why: why(&error) };
+    let required = match acked::read(store) {
+        Some(acked) => acked.required(),
+        None => {
+            tracing::warn!(
+                folder = %folder.display(),
+                "no word of what was acknowledged; losses before this start are not noticed"
+            );
+            0
+        }
+    };
+    match log_check::check(store, required) {
+        Ok(None) => Ok(required),
+        Ok(Some(Damage::Segment { at })) => {
+            Err(damaged(folder, &format!("a segment of the log, at byte {at} of store/db")))
+        }
+        Ok(Some(Damage::Before { at, commit })) => Err(Error::CommitsLost {
+            folder: folder.into(),
+            missing: (required - commit).saturating_add(1),
+            why: format!("the log cannot be read at byte {at} of store/db; nothing was changed"),
+        }),
+        // sled makes it, or says what is wrong.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(required),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn count(engine: &Engine) -> Result<u64, Error> {
+    let folder = engine.parts().lock.folder();
+    let found = engine
+        .call("read", |db| db.get(COUNT_KEY))
+        .map_err(|error| damaged(folder, &error.to_string()))?;
+    match found.as_deref().map(<[u8; 8]>::try_from) {
+        Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
+        Some(Err(_)) => Err(damaged(folder, "the number of commits is not a number")),
+        // An older version did not count.
+        None => Ok(0),
+    }
 }
 
 /// Makes an empty store beside its place and moves it there when it is whole: a crash on the way
@@ -61,9 +129,13 @@ fn make(lock: FolderLock, store: &Path) -> Result<FolderLock, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
         _ => {}
     }
-    let engine = open_engine(lock, &unfinished)?;
+    let engine = open_engine(lock, &unfinished, RESERVE_BYTES)?;
     let written = engine.call("write", |db| {
         db.insert(FORMAT_KEY, &FORMAT.to_be_bytes())?;
+        db.insert(COUNT_KEY, &0_u64.to_be_bytes())?;
+        for filler in FILLERS {
+            db.insert([COUNT_KEY, &[filler]].concat(), &[])?;
+        }
         db.flush()
     });
     written.map_err(|error| Error::Open { folder: folder.clone(), why: error.to_string() })?;
@@ -72,6 +144,8 @@ fn make(lock: FolderLock, store: &Path) -> Result<FolderLock, Error> {
         .and_then(|log| log.sync_all())
         .and_then(|()| File::open(unfinished.join("conf"))?.sync_all())
         .and_then(|()| sync_folder(&unfinished.join("blobs")))
+        .and_then(|()| Mark::open(&unfinished, 0))
+        .map(Mark::close)
         .and_then(|()| sync_folder(&unfinished))
         .and_then(|()| std::fs::rename(&unfinished, store))
         .and_then(|()| sync_folder(&folder));
@@ -99,7 +173,7 @@ pub(super) fn remove_unfinished_snapshots(store: &Path) -> io::Result<()> {
     if removed { sync_folder(store) } else { Ok(()) }
 }
 
-fn open_engine(lock: FolderLock, store: &Path) -> Result<Engine, Error> {
+fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
     let folder = lock.folder().to_owned();
     let config = sled::Config::new()
         .path(store)
@@ -121,7 +195,7 @@ fn open_engine(lock: FolderLock, store: &Path) -> Result<Engine, Error> {
     // Recovery itself writes, and puts a new snapshot in the place of the old one.
     log.sync_data().map_err(failed)?;
     sync_folder(store).map_err(failed)?;
-    Ok(Engine::new(Parts { db, log, lock }))
+    Ok(Engine::new(Parts { db, log, lock, mark: RefCell::new(None) }, reserve))
 }
 
 /// Nothing is repaired or removed: what looks like a repair may lose what was acknowledged.

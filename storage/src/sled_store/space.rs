@@ -12,6 +12,10 @@ use super::open::SEGMENT_BYTES;
 /// with all the pages it makes sled rewrite.
 pub(super) const RESERVE_BYTES: u64 = 8 * SEGMENT_BYTES as u64;
 
+/// As [`RESERVE_BYTES`], for whoever only reads, deletes, and changes single records: two segments
+/// (8 MiB), one to write to and one that sled moves pages to.
+pub(super) const SPARE_BYTES: u64 = 2 * SEGMENT_BYTES as u64;
+
 /// Says what is missing if less than the reserve is free.
 pub(super) fn check(folder: &Path, reserve: u64) -> Result<(), String> {
     // A file system that cannot say counts as one with space: a failed write is still an error.

@@ -1,3 +1,4 @@
+mod acked;
 mod damage;
 mod full_disk;
 

@@ -5,6 +5,7 @@
 //! ```text
 //! GHOSTLIGHT_KILL_ROUNDS=150 cargo test -p ghostlight-storage --test crash kill -- --nocapture
 //! GHOSTLIGHT_POWER_ROUNDS=150 cargo test -p ghostlight-storage --test crash power -- --nocapture
+//! GHOSTLIGHT_DAMAGE_ROUNDS=1500 cargo test -p ghostlight-storage --test crash damage -- --nocapture
 //! GHOSTLIGHT_FULL_DISK_ROUNDS=40 cargo test -p ghostlight-storage --test crash full_disk -- --nocapture
 //! ```
 //!
@@ -16,6 +17,7 @@
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
 
 mod child;
+mod damage;
 mod full_disk;
 mod kill;
 mod power;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ghostlight_storage::{Limit, Store};
+use ghostlight_storage::{Error, Limit, Store};
 
 use crate::child::Line;
 use crate::workload::{KEPT, event, event_key, event_prefix, row_key};
@@ -28,8 +28,17 @@ impl Acknowledged {
 /// Checks that every acknowledged batch is there, and that every batch is there whole or not at
 /// all.
 pub(crate) fn verify(store: &dyn Store, writers: u8, acknowledged: &Acknowledged) {
+    try_verify(store, writers, acknowledged).unwrap();
+}
+
+/// As [`verify`], of a store that may say that it cannot read.
+pub(crate) fn try_verify(
+    store: &dyn Store,
+    writers: u8,
+    acknowledged: &Acknowledged,
+) -> Result<(), Error> {
     for writer in 0..writers {
-        let row = store.get(&row_key(writer)).unwrap();
+        let row = store.get(&row_key(writer))?;
         let n = row.as_ref().map_or(0, |row| row.revision);
         let told = acknowledged.latest.get(&writer).copied().unwrap_or(0);
         assert!(n >= told, "writer {writer}: {told} was acknowledged, {n} is there");
@@ -37,7 +46,7 @@ pub(crate) fn verify(store: &dyn Store, writers: u8, acknowledged: &Acknowledged
             assert_eq!(row.value, n.to_be_bytes(), "the row of writer {writer}");
         }
         let limit = Limit { entries: usize::MAX, bytes: usize::MAX };
-        let events = store.scan(&event_prefix(writer), None, limit).unwrap();
+        let events = store.scan(&event_prefix(writer), None, limit)?;
         let numbers = n.saturating_sub(KEPT) + 1..=n;
         let expected: Vec<_> = numbers.clone().map(|n| event_key(writer, n)).collect();
         let found: Vec<_> = events.iter().map(|event| event.key.clone()).collect();
@@ -47,4 +56,5 @@ pub(crate) fn verify(store: &dyn Store, writers: u8, acknowledged: &Acknowledged
             assert_eq!(found.versioned.revision, 1);
         }
     }
+    Ok(())
 }

@@ -71,6 +71,19 @@ pub(crate) enum Op {
         milestone: String,
         ops: Vec<Op>,
     },
+    /// A child whose milestone is waited for with a time limit, and then its end.
+    Hears {
+        id: String,
+        milestone: String,
+        within_ms: u64,
+        ops: Vec<Op>,
+    },
+    /// A child against a sleep, and then its end.
+    Either {
+        id: String,
+        sleep_ms: u64,
+        ops: Vec<Op>,
+    },
     /// The input's filler.
     Filler(String),
     /// Waits until it is cancelled.
@@ -234,6 +247,27 @@ impl<'a> Told<'a> {
                 let child = agent.start::<Script>(ops.clone()).id(id).await?;
                 let reached = child.milestone(milestone).await?;
                 self.told(format!("{} {}", reached.name, reached.sequence));
+                self.told(format!("{:?}", child.outcome().await?));
+            }
+            Op::Hears { id, milestone, within_ms, ops } => {
+                let agent = cx.agent::<Script>();
+                let child = agent.start::<Script>(ops.clone()).id(id).await?;
+                let within = Duration::from_millis(*within_ms);
+                self.told(match child.milestone_within(milestone, within).await {
+                    Ok(reached) => format!("{} {}", reached.name, reached.sequence),
+                    Err(error) => error.to_string(),
+                });
+                self.told(format!("{:?}", child.outcome().await?));
+            }
+            Op::Either { id, sleep_ms, ops } => {
+                let agent = cx.agent::<Script>();
+                let child = agent.start::<Script>(ops.clone()).id(id).await?;
+                // Not biased, on purpose.
+                let told = tokio::select! {
+                    end = child.outcome() => format!("{:?}", end?),
+                    () = cx.sleep(Duration::from_millis(*sleep_ms)) => format!("{id} was late"),
+                };
+                self.told(told);
                 self.told(format!("{:?}", child.outcome().await?));
             }
             Op::Filler(_) => {}

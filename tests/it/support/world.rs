@@ -120,10 +120,23 @@ impl World {
         last
     }
 
+    /// Waits for the runs whose cancel is durable, and that have their grace time.
+    async fn end_cancelled(&self, system: &System) {
+        for agent in system.agents().await.unwrap() {
+            let agent = system.agent_at(&agent).unwrap();
+            for run in agent.list(&RunFilter::default(), None, 1000).await.unwrap().runs {
+                if run.cancelling {
+                    replay(&agent, &run.run_id).await;
+                }
+            }
+        }
+    }
+
     /// One more life, in which nothing happens any more.
     async fn check(&self, drive: &impl Drive, ended: &str) {
-        let executions = self.ledger.executions();
         let system = self.start().await;
+        self.end_cancelled(&system).await;
+        let executions = self.ledger.executions();
         for agent in system.agents().await.unwrap() {
             let agent = system.agent_at(&agent).unwrap();
             for run in agent.list(&RunFilter::default(), None, 1000).await.unwrap().runs {
@@ -202,12 +215,12 @@ pub(crate) async fn check_script(world: &World, ops: &[Op]) {
 }
 
 /// Watches every run from its first frame on, and from somewhere later.
-struct Watch {
+pub(crate) struct Watch {
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Watch {
-    fn new(system: &System, ledger: &Arc<Ledger>) -> Self {
+    pub(crate) fn new(system: &System, ledger: &Arc<Ledger>) -> Self {
         let mut entered = ledger.watch();
         let (system, ledger) = (System::clone(system), Arc::clone(ledger));
         let task = tokio::spawn(async move {

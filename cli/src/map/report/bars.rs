@@ -89,6 +89,9 @@ impl Print for Bars {
                 self.running += 1;
                 self.child(run_id, input);
             }
+            Event::Line { input, chunk, .. } if chunk.truncated => {
+                self.note(&format!("{}: {}", one_line(input, 200), chunk.truncation()));
+            }
             Event::Line { run_id, input, chunk, .. } => {
                 let last = one_line(String::from_utf8_lossy(&chunk.bytes).trim_end(), 500);
                 if let Some(child) = self.child(run_id, input) {

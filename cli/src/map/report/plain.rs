@@ -21,6 +21,10 @@ impl Plain {
 impl Print for Plain {
     fn event(&mut self, event: &Event) -> std::io::Result<()> {
         match event {
+            Event::Line { input, chunk, .. } if chunk.truncated => {
+                let text = chunk.truncation();
+                writeln!(self.err, "ghostlight: {}: {text}", one_line(input, 200))
+            }
             Event::Line { chunk, .. } => match chunk.stream {
                 Stream::Stdout => self.out.write_all(&chunk.bytes),
                 Stream::Stderr => self.err.write_all(&chunk.bytes),

@@ -120,3 +120,75 @@ fn files_of_another_user_are_a_clear_error() {
     std::fs::set_permissions(folder.join("store"), usual).unwrap();
     assert!(open(&folder).get(b"a").unwrap().is_some());
 }
+
+/// Opens the store of a folder as tools do.
+fn open_spare(folder: &Path) -> Result<SledStore, Error> {
+    SledStore::open_spare(FolderLock::acquire(folder).unwrap(), Durability::PowerLoss)
+}
+
+#[test]
+fn below_the_reserve_a_store_is_still_read_and_emptied() {
+    let Some(disk) = SmallDisk::mount("size=120m") else { return };
+    let folder = disk.path().join("data");
+    let store = open(&folder);
+    let (acknowledged, _) = write_until_it_fails(&store, 0);
+    drop(store);
+    disk.fill(20 << 20);
+    assert!(open_error(&folder).to_string().contains("no space is left: "));
+
+    let store = open_spare(&folder).unwrap();
+    assert_all_there(&store, acknowledged);
+    for n in 0..acknowledged {
+        store.commit(&[Batch::new().delete(n.to_be_bytes())]).unwrap().remove(0).unwrap();
+    }
+    put(&store, "last", "cleared").unwrap();
+    drop(store);
+
+    // Nobody who adds something gets in before there is space.
+    assert!(open_error(&folder).to_string().contains("no space is left: "));
+    disk.remount("size=160m");
+    let store = open(&folder);
+    assert_eq!(store.scan(b"", None, ALL).unwrap().len(), 1);
+    // What was freed is used again.
+    let size = std::fs::metadata(folder.join("store/db")).unwrap().len();
+    for n in 0..acknowledged / 2 {
+        store.commit(&[Batch::new().put(n.to_be_bytes(), value(n))]).unwrap().remove(0).unwrap();
+    }
+    let grown = std::fs::metadata(folder.join("store/db")).unwrap().len().saturating_sub(size);
+    assert!(grown < 20_000 * u64::from(acknowledged / 2) / 2, "{grown} of {size}");
+}
+
+#[test]
+fn with_hardly_any_space_a_store_is_still_read() {
+    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+    let folder = disk.path().join("data");
+    let store = open(&folder);
+    let (acknowledged, _) = write_until_it_fails(&store, 0);
+    drop(store);
+    disk.fill(1 << 20);
+    for _ in 0..3 {
+        let store = open_spare(&folder).unwrap();
+        assert_all_there(&store, acknowledged);
+        let error = put(&store, "more", "1").unwrap_err();
+        assert!(error.to_string().contains("no space is left: "), "{error}");
+    }
+}
+
+#[test]
+fn with_no_space_at_all_nothing_is_harmed() {
+    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+    let folder = disk.path().join("data");
+    let store = open(&folder);
+    let (acknowledged, _) = write_until_it_fails(&store, 0);
+    drop(store);
+    disk.fill(0);
+    for _ in 0..3 {
+        match open_spare(&folder) {
+            Ok(store) => assert_all_there(&store, acknowledged),
+            Err(Error::Open { why, .. }) => assert!(why.starts_with("no space is left "), "{why}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    disk.remount("size=160m");
+    assert_all_there(&open(&folder), acknowledged);
+}

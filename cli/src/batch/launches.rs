@@ -1,0 +1,121 @@
+//! The launches that are being watched, and what stops them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::launch::{self, LaunchDir};
+
+/// How often a command that nobody can watch is tried to be killed, and how far apart.
+const KILL_TRIES: u32 = 5;
+const KILL_WAIT: Duration = Duration::from_secs(1);
+/// The file that tells the next owner that we killed a command: it did not fail.
+pub(super) const STOPPED: &str = "stopped-by-owner";
+
+/// Launches that are being watched, for a stop that kills them.
+#[derive(Debug, Default)]
+pub(crate) struct Launches {
+    active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
+    stopping: AtomicBool,
+    #[cfg(test)]
+    begun: std::sync::atomic::AtomicUsize,
+}
+
+impl Launches {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, LaunchDir>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How often a launch was begun or taken over.
+    #[cfg(test)]
+    pub(super) fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether commands are being killed, and none is started any more.
+    pub(super) fn are_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Lets no command be started any more, and kills all that are there.
+    pub(crate) async fn stop_all(&self) {
+        // Said first: a launch that is not in the list yet reads it once it is.
+        self.stopping.store(true, Ordering::Release);
+        let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
+        let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
+        for stop in stops {
+            // A panic in one is no reason to leave the others alone.
+            let _ = stop.await;
+        }
+    }
+}
+
+/// Kills the command of a launch, marked so that its next owner knows who did. It is started again
+/// later, without counting an attempt.
+pub(super) async fn stop(dir: LaunchDir) {
+    let marker = dir.path().join(STOPPED);
+    match tokio::task::spawn_blocking(move || std::fs::write(marker, b"")).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "a stopped command will look like a failed one");
+        }
+        Err(error) => tracing::error!(%error, "a stopped command was not marked"),
+    }
+    if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
+        tracing::warn!(%error, "a command was not killed");
+    }
+}
+
+/// Keeps a launch among the watched ones.
+pub(super) struct Watched {
+    launches: Arc<Launches>,
+    folder: PathBuf,
+}
+
+impl Watched {
+    pub(super) fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
+        let folder = dir.path().to_owned();
+        launches.lock().insert(folder.clone(), dir.clone());
+        #[cfg(test)]
+        launches.begun.fetch_add(1, Ordering::Relaxed);
+        Self { launches: Arc::clone(launches), folder }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.launches.lock().remove(&self.folder);
+    }
+}
+
+/// Makes sure that nothing of a launch is left that could still work: a run that has failed in the
+/// middle must not leave its command behind. `false` if that cannot be known.
+pub(super) async fn stopped(dir: &LaunchDir) -> bool {
+    if matches!(tokio::fs::try_exists(dir.path()).await, Ok(false)) {
+        return true;
+    }
+    for _ in 0..KILL_TRIES {
+        match launch::cancel(dir, Duration::ZERO).await {
+            Ok(launch::Cancelled::OutOfReach) => return false,
+            Ok(_) => return true,
+            Err(error) => tracing::warn!(%error, "a command that nobody watches is not killed yet"),
+        }
+        tokio::time::sleep(KILL_WAIT).await;
+    }
+    false
+}
+
+/// Removes a launch folder, in the background: the next sweep finds what is left of it.
+pub(super) fn remove(dir: LaunchDir) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = dir.remove() {
+            tracing::warn!(%error, "a launch folder was not removed");
+        }
+    });
+}

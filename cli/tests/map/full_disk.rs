@@ -1,0 +1,86 @@
+//! A disk that is nearly full: runs are still shown and cleared.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::Place;
+
+/// A small file system in a place.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None` if the environment says that this machine cannot mount.
+    fn mount(place: &Place) -> Option<Self> {
+        if std::env::var_os("GHOSTLIGHT_TEST_NO_MOUNT").is_some() {
+            return None;
+        }
+        let path = place.path("disk");
+        std::fs::create_dir(&path).unwrap();
+        let mount = ["-t", "tmpfs", "-o", "size=64m", "tmpfs"];
+        let mounted = Command::new("mount").args(mount).arg(&path).output().unwrap();
+        assert!(
+            mounted.status.success(),
+            "this test mounts a small tmpfs, which needs root: {}\n\
+             set GHOSTLIGHT_TEST_NO_MOUNT=1 to leave it out",
+            String::from_utf8_lossy(&mounted.stderr)
+        );
+        Some(Self(path))
+    }
+
+    /// Fills it until only so many bytes are free.
+    fn fill(&self, free: u64) -> PathBuf {
+        let now = rustix::fs::statvfs(&self.0).unwrap();
+        let filler = self.0.join("filler");
+        std::fs::write(&filler, vec![0; (now.f_bavail * now.f_frsize - free) as usize]).unwrap();
+        filler
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn runs_are_shown_and_cleared_below_the_reserve() {
+    let place = Place::new();
+    let Some(disk) = Disk::mount(&place) else { return };
+    let map = ["map", "--data", "disk/data", "--batch", "b", "a", "b", "c", "--", "echo", "{}"];
+    assert_eq!(place.run(map).code(), Some(0));
+    let filler = disk.fill(12 << 20);
+
+    let refused = place.run(map);
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains("no space is left: "), "{}", refused.stderr);
+    let runs = place.run(["runs", "--json", "--data", "disk/data"]);
+    assert_eq!(runs.code(), Some(0), "{}", runs.stderr);
+    let lines = String::from_utf8(runs.stdout).unwrap();
+    assert_eq!(lines.lines().count(), 3);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let id = first["runId"].as_str().unwrap();
+    for command in ["show", "tail", "cancel"] {
+        let ended = place.run([command, id, "--data", "disk/data"]);
+        assert_eq!(ended.code(), Some(0), "{command}: {}", ended.stderr);
+    }
+    let cleared = place.run(["clear", "--data", "disk/data"]);
+    assert_eq!(cleared.code(), Some(0), "{}", cleared.stderr);
+    let runs = place.run(["runs", "--json", "--data", "disk/data"]);
+    assert_eq!((runs.code(), runs.stdout.len()), (Some(0), 0));
+
+    // Far less, and the store refuses to write, and says so.
+    std::fs::remove_file(filler).unwrap();
+    let more = ["map", "--data", "disk/data", "--batch", "c", "d", "--", "echo", "{}"];
+    let ended = place.run(more);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let filler = disk.fill(1 << 20);
+    let refused = place.run(["clear", "--data", "disk/data"]);
+    assert_eq!(refused.code(), Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no space is left: "), "{}", refused.stderr);
+    let runs = place.run(["runs", "--json", "--data", "disk/data"]);
+    assert_eq!(String::from_utf8(runs.stdout).unwrap().lines().count(), 1, "{}", runs.stderr);
+
+    std::fs::remove_file(filler).unwrap();
+    assert_eq!(place.run(["clear", "--data", "disk/data"]).code(), Some(0));
+    assert_eq!(place.run(more[..6].iter().chain(&["--", "echo", "{}"])).code(), Some(0));
+}

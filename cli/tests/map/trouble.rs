@@ -1,0 +1,121 @@
+//! A machine that is short of something, and readers that do not read or are cut off.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+
+use crate::support::{Place, only_run};
+
+/// Leaves the program so many file numbers; it keeps the files that it has open.
+fn limit_files(pid: u32, limit: Option<u64>) {
+    let pid = Pid::from_raw(pid as i32);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = limit.or(maximum);
+    prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).unwrap();
+}
+
+#[test]
+fn a_shortage_of_files_fails_no_input() {
+    let place = Place::new();
+    let mut map = place.ghostlight(["map", "--jobs", "2", "--", "sh", "-c", "echo {} >> log"]);
+    let mut map = place.spawn(map.env("GHOSTLIGHT_LOG", "warn").stdin(Stdio::piped()));
+    let mut stdin = map.stdin();
+    stdin.write_all(b"before\n").unwrap();
+    while place.lines("log").is_empty() {
+        std::thread::yield_now();
+    }
+    limit_files(map.pid(), Some(4));
+    stdin.write_all(b"a\nb\nc\n").unwrap();
+    drop(stdin);
+    // It says what it is short of, and waits.
+    map.read_note();
+    limit_files(map.pid(), None);
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["a", "b", "before", "c"]);
+    let listed = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert_eq!(listed.matches(r#""status":"completed""#).count(), 4, "{listed}");
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_nothing_and_stops_nothing() {
+    let place = Place::new();
+    let mut done = place.gate("done");
+    // More than a pipe holds.
+    let script = "for i in 1 2 3; do head -c 100000 /dev/zero | tr '\\0' {}; echo; done; \
+                  echo {} >> log; echo x > done";
+    let args = ["map", "--jobs", "1", "a", "b", "c", "--", "sh", "-c", script];
+    let map = place.start(args);
+    for _ in 0..3 {
+        done.read_one();
+    }
+    map.signal(Signal::TERM);
+    assert_eq!(map.wait_unread(), Some(143));
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let lines: Vec<(String, usize)> =
+        ended.sorted().iter().map(|line| (line[..1].to_owned(), line.len())).collect();
+    let expected = ["a", "b", "c"].map(|input| vec![(input.to_owned(), 100_000); 3]).concat();
+    assert_eq!(lines, expected);
+    assert_eq!(place.lines("log"), ["a", "b", "c"]);
+}
+
+/// Stands between the program and an owner; resets the first stream once it has passed on `until`,
+/// and passes everything on from then on.
+fn reset_once(listener: &UnixListener, owner: &std::path::Path, until: &str) {
+    let mut to_reset = Some(until);
+    for stream in listener.incoming() {
+        let mut client = stream.unwrap();
+        // The last byte of the head is left unread: to close the connection then resets it.
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let is_stream = head.starts_with(b"GET /agents/") && contains(&head, b"/events");
+        head.push(b'\n');
+        let mut server = UnixStream::connect(owner).unwrap();
+        server.write_all(&head).unwrap();
+        let until = if is_stream { to_reset.take() } else { None };
+        let Some(until) = until else {
+            client.read_exact(&mut [0]).unwrap();
+            std::thread::spawn(move || _ = std::io::copy(&mut server, &mut client));
+            continue;
+        };
+        let (mut passed, mut buffer) = (Vec::new(), [0; 4096]);
+        while !contains(&passed, until.as_bytes()) {
+            let read = server.read(&mut buffer).unwrap();
+            assert!(read > 0, "the stream ended early");
+            client.write_all(&buffer[..read]).unwrap();
+            passed.extend(&buffer[..read]);
+        }
+    }
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[test]
+fn a_tail_that_is_reset_goes_on_where_it_was() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "echo 1; echo 2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo 3; echo 4";
+    let mut map = place.start(["map", "x", "--", "sh", "-c", script]);
+    map.read_lines(2);
+    let id = only_run(&place);
+    let (socket, owner) = (place.path(".ghostlight/control.sock"), place.path("owner.sock"));
+    std::fs::rename(&socket, &owner).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || reset_once(&listener, &owner, "2\\\\n"));
+    let mut tail = place.start(["tail", &id]);
+    assert_eq!(tail.read_lines(2), ["1", "2"]);
+    gate.open(1);
+    let ended = tail.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "3\n4\n");
+    assert_eq!(map.wait().code(), Some(0));
+}
