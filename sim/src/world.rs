@@ -1,6 +1,7 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -130,7 +131,7 @@ impl World {
 
     /// The ledger of external effects.
     pub fn effects(&self) -> Effects {
-        self.shared.effects.clone()
+        self.shared.effects.in_world(self)
     }
 
     /// Notes what somebody outside was told: whoever asks later, in whatever life, must be told the
@@ -209,14 +210,14 @@ impl World {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.lock().judge(event);
         for (name, holds) in &self.shared.always {
-            if !holds(self) {
-                self.violated(name, "does not hold".into());
+            if !held(holds, self) {
+                self.violated(name, "it did until this event".into());
             }
         }
         if matches!(event, Event::Settled) {
             for (name, holds) in &self.shared.finally {
-                if !holds(self) {
-                    self.violated(name, "does not hold in the end".into());
+                if !held(holds, self) {
+                    self.violated(name, "all is over".into());
                 }
             }
         }
@@ -260,10 +261,10 @@ impl World {
         self.tell(&Event::LifeEnded);
     }
 
-    pub(crate) fn kill(&self) {
+    pub(crate) fn kill(&self, when: &str) {
         let mut inner = self.lock();
         inner.killed = true;
-        inner.line("fault", "the process is killed".into());
+        inner.line("fault", format!("the process is killed {when}"));
         drop(inner);
         self.shared.ended.notify_one();
     }
@@ -385,6 +386,11 @@ impl World {
     pub(crate) fn clock(&self) -> impl Clock {
         WorldClock(self.clone())
     }
+}
+
+/// Whether something holds; a panic says that it does not.
+fn held(holds: &Holds, world: &World) -> bool {
+    catch_unwind(AssertUnwindSafe(|| holds(world))).unwrap_or(false)
 }
 
 struct WorldClock(World);
