@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
 use crate::messages::{AgentMsg, RunMsg};
-use crate::probe::{Probe, Seen};
+use crate::probe::{BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
 use crate::waits::Waits;
@@ -221,6 +221,11 @@ impl Node {
     /// Tells the probe, if there is one. `false` when the system has just crashed.
     pub(crate) fn seen(&self, seen: Seen<'_>) -> bool {
         self.probe.as_ref().is_none_or(|probe| probe.see(seen))
+    }
+
+    /// What the probe puts before a run's code.
+    pub(crate) fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
+        self.probe.as_ref()?.before_code(run)
     }
 }
 

@@ -1,5 +1,8 @@
 //! What a system tells of itself to a test or a simulation, as it happens.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use ghostlight_protocol::{AgentPath, RunId};
 use ghostlight_storage::records::LogEntry;
 
@@ -12,7 +15,17 @@ pub trait Probe: Send + Sync + 'static {
     /// The answer counts for [`Seen::Durable`] alone: `false` says that the system has just
     /// crashed, so that nobody is told of the entry.
     fn see(&self, seen: Seen<'_>) -> bool;
+
+    /// What the code of a run has to wait for before its first line, right after
+    /// [`Seen::Entered`]. A panic of it is a panic of the code.
+    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
+        let _ = run;
+        None
+    }
 }
+
+/// What [`Probe::before_code`] puts before a run's code.
+pub type BeforeCode = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One thing that happened.
 #[derive(Debug, Clone, Copy)]

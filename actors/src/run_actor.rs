@@ -214,7 +214,13 @@ impl RunActorState {
         if planted(Planted::ResumeTwice) && shared.attempt > 1 {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         }
-        let body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
+        let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
+        if let Some(first) = shared.node.before_code(&shared.path) {
+            body = Box::pin(async move {
+                first.await;
+                body.await
+            });
+        }
         let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());

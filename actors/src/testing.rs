@@ -16,7 +16,7 @@ use crate::clock::VirtualClock;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::node::{Node, NodeParts};
 use crate::past::Past;
-pub use crate::probe::{Probe, Seen};
+pub use crate::probe::{BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::shared::Shared;
 use crate::step::StepKey;

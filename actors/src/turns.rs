@@ -212,11 +212,12 @@ impl Turns {
     }
 
     pub(crate) fn done(&mut self, args: &AgentArgs, myself: &ActorRef<AgentMsg>, end: TurnEnd) {
-        self.running = false;
         if end.panicked {
             tracing::error!(agent = %args.path, "a turn panicked: the agent is restarted");
+            // It counts as running, so that no turn of this life goes on beside the next life.
             return myself.stop(Some(RESTART.to_owned()));
         }
+        self.running = false;
         match end.delivery {
             Some((run_id, None)) => _ = self.owed.remove(&run_id),
             Some((run_id, Some(wait))) => self.owe_later(args, myself, run_id, wait),

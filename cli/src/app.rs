@@ -26,16 +26,11 @@ pub fn main() -> ExitCode {
         let _ = rustix::process::setsid();
     }
     log();
-    let ended = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(Fatal::from)
-        .and_then(|runtime| {
-            let ended = runtime.block_on(run(cli));
-            // A thread may be waiting for standard input; it is nobody's business any more.
-            runtime.shutdown_background();
-            ended
-        });
+    let ended = match &cli.command {
+        // Every simulated life has a runtime of its own.
+        Command::Sim(args) => crate::sim::sim(args),
+        _ => in_a_runtime(cli),
+    };
     match ended {
         Ok(code) => code,
         Err(fatal) => {
@@ -43,6 +38,17 @@ pub fn main() -> ExitCode {
             ExitCode::from(fatal.code)
         }
     }
+}
+
+fn in_a_runtime(cli: Cli) -> Result<ExitCode, Fatal> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Fatal::from).and_then(
+        |runtime| {
+            let ended = runtime.block_on(run(cli));
+            // A thread may be waiting for standard input; it is nobody's business any more.
+            runtime.shutdown_background();
+            ended
+        },
+    )
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
@@ -53,6 +59,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
         Command::Tail(args) => look::tail(args).await,
         Command::Cancel(args) => look::cancel(args).await,
         Command::Clear(args) => look::clear(args).await,
+        Command::Sim(args) => crate::sim::sim(&args),
     }
 }
 

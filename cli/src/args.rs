@@ -42,6 +42,15 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Remove ended runs and their output; their ids are never used again
     Clear(ClearArgs),
+    /// Simulate crashes of agents that come with the program
+    ///
+    /// Executes each scenario once in peace, then once for every place at which the process can be
+    /// killed, an agent be evicted, and an agent crash, then under plans of chance; on a simulated
+    /// disk and a virtual clock, with every promise of the runtime checked after every event. What
+    /// fails is printed with its timeline and the shortest plan that shows it. For agents of your
+    /// own, see docs/simulation.md.
+    #[command(after_help = "Exit status: 0 everything holds, 1 something does not, 2 wrong usage.")]
+    Sim(SimArgs),
 }
 
 /// Where the runs are.
@@ -151,6 +160,26 @@ pub(crate) struct CancelArgs {
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "cancelled from the command line")]
     pub(crate) reason: String,
+}
+
+/// `ghostlight sim`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// How many plans of chance to execute for each scenario
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) seeds: u64,
+    /// Only this scenario
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+    /// Only this plan, as a failure prints it, such as `seed=7 latency=4 kill-before@12`
+    #[arg(long, value_name = "PLAN", requires = "scenario")]
+    pub(crate) plan: Option<String>,
+    /// List the scenarios, and simulate nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `ghostlight clear`.

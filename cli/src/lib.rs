@@ -21,5 +21,6 @@ mod look;
 mod map;
 pub mod shim;
 mod shown;
+mod sim;
 mod sweep;
 mod sys;

@@ -82,11 +82,11 @@ impl DiskOfLife {
         }
     }
 
-    async fn kill(&self) {
+    async fn kill(&self, when: String) {
         if planted(Planted::SurviveKill) {
             return;
         }
-        self.world.kill();
+        self.world.kill(&when);
         std::future::pending::<()>().await;
     }
 }
@@ -102,12 +102,12 @@ impl Backend for DiskOfLife {
                     self.world.trace("fault", format!("the disk stalls for {ms} ms"));
                     tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
                 }
-                Fault::KillBefore => self.kill().await,
+                Fault::KillBefore => self.kill(format!("before commit {number}")).await,
                 Fault::KillTorn(batches) => {
                     let batches = group.len().min(batches as usize);
                     self.world.write(&group[..batches]);
                     self.world.sync(number);
-                    self.kill().await;
+                    self.kill(format!("in the middle of commit {number}")).await;
                 }
                 Fault::Fail => {
                     self.world.fail_store();
@@ -126,7 +126,7 @@ impl Backend for DiskOfLife {
         }
         for fault in &faults {
             match *fault {
-                Fault::KillAfter => self.kill().await,
+                Fault::KillAfter => self.kill(format!("after commit {number}")).await,
                 Fault::Jump(ms) => self.world.jump(ms),
                 Fault::Duplicate => crate::disturb::duplicate(&self.world),
                 Fault::Cancel => crate::disturb::cancel(&self.world),

@@ -45,6 +45,8 @@ pub struct DurableRun {
     pub owed: usize,
     /// Whether it was cleared.
     pub cleared: bool,
+    /// How many keys the store has of it, its tombstone aside.
+    pub keys: usize,
     /// Whether keys of it still have to be removed.
     pub purging: bool,
 }
@@ -83,6 +85,10 @@ impl Durable {
             let Some(key) = change.key.run() else { continue };
             let run = self.runs.entry(key).or_default();
             let (key, after) = (&change.key, change.after.as_ref());
+            if key.kind() != "tombstone" {
+                run.keys += usize::from(after.is_some());
+                run.keys -= usize::from(change.before.is_some());
+            }
             match key.kind() {
                 "record" => {
                     run.record = decoded(key, after)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::plan::Plan;
+use crate::scenarios;
 use crate::trace::Line;
 use crate::world::Counts;
 
@@ -69,7 +70,14 @@ impl Failure {
         let thread = std::thread::current();
         match thread.name().filter(|name| *name != "main") {
             Some(test) => format!("{PLAN_VARIABLE}='{}' cargo test {test}", self.plan),
-            None => format!("ghostlight sim --scenario {} --plan '{}'", self.scenario, self.plan),
+            None if scenarios::all().iter().any(|shipped| shipped.name == self.scenario) => {
+                format!("ghostlight sim --scenario {} --plan '{}'", self.scenario, self.plan)
+            }
+            None => {
+                let program = std::env::current_exe().unwrap_or_default();
+                let program = program.file_name().unwrap_or_default().to_string_lossy();
+                format!("{PLAN_VARIABLE}='{}' {program}", self.plan)
+            }
         }
     }
 }

@@ -1,16 +1,19 @@
 //! One life of the simulated process: a runtime of its own, a system on the disk, and observers.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use ghostlight::testing::{Probe, Seen};
+use ghostlight::testing::{BeforeCode, Probe, Seen};
 use ghostlight::{After, Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
 use crate::invariant::Event;
-use crate::plan::Counter;
-use crate::scenario::Scenario;
+use crate::plan::{Counter, Fault};
+use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
 /// The longest that a life may take, in virtual time.
@@ -55,18 +58,59 @@ pub(crate) enum LifeEnd {
 }
 
 /// Lives one life on a runtime of its own; dropping that drops every task, as a kill would.
-pub(crate) fn live<S: Scenario>(scenario: &S, world: &World) -> std::io::Result<LifeEnd> {
+pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<LifeEnd> {
     let runtime = runtime(world)?;
+    let _quiet = Quiet::begin(world);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
-        let end = runtime.block_on(one(scenario, world));
+        let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(one(scenario, world))));
         drop(runtime);
-        end
+        end.unwrap_or_else(|panic| {
+            world.violated("the drive does not panic", words(&*panic));
+            world.end_life();
+            LifeEnd::Violated
+        })
     });
     Ok(match world.violation() {
         Some(_) => LifeEnd::Violated,
         None => end,
     })
+}
+
+thread_local! {
+    /// The world whose life this thread is.
+    static LIVES_IN: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// As long as it is there, panics on this thread are lines of the timeline: scenarios panic on
+/// purpose, and a failing one is executed many times.
+struct Quiet;
+
+impl Quiet {
+    fn begin(world: &World) -> Self {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| match LIVES_IN.with_borrow(Clone::clone) {
+                Some(world) => world.panicked(&info.to_string()),
+                None => before(info),
+            }));
+        });
+        LIVES_IN.set(Some(world.clone()));
+        Self
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        LIVES_IN.set(None);
+    }
+}
+
+/// A panic's message.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 fn runtime(world: &World) -> std::io::Result<tokio::runtime::Runtime> {
@@ -79,7 +123,7 @@ fn runtime(world: &World) -> std::io::Result<tokio::runtime::Runtime> {
     builder.build()
 }
 
-async fn one<S: Scenario>(scenario: &S, world: &World) -> LifeEnd {
+async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
     world.begin_life();
     let mut started = None;
     let life = async {
@@ -177,19 +221,42 @@ impl Probe for Watch {
         }
         true
     }
+
+    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
+        let (_, faults, _) = self.0.count(Counter::Entry);
+        let fault = faults.into_iter().next()?;
+        self.0.tell(&Event::Fault(fault));
+        let world = self.0.clone();
+        let run = run.clone();
+        Some(Box::pin(async move {
+            match fault {
+                Fault::StallChild(ms) => {
+                    world.trace("fault", format!("{run} stalls for {ms} ms"));
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                }
+                _ => {
+                    world.trace("fault", format!("{run} panics"));
+                    panic!("simulated");
+                }
+            }
+        }))
+    }
 }
 
-/// Observes every run: one observer from its first frame on, one from the middle, and one that is
-/// slow.
+/// Observes every run: one observer from its first frame on, one from the middle, one that is slow,
+/// and one that reads a single frame and never goes on.
 async fn observe(world: World, system: System) {
     loop {
         let path = world.begun().await;
         let Some((parent, run_id)) = path.parent() else { continue };
         let seen =
             world.durable(|durable| durable.run_at(&path).map_or(0, |run| run.frames.len() as u64));
-        for (after, pause_ms) in
-            [(After::START, 0), (After::number(seen / 2), 0), (After::START, 700)]
-        {
+        for (after, pause) in [
+            (After::START, Duration::ZERO),
+            (After::number(seen / 2), Duration::ZERO),
+            (After::START, Duration::from_millis(700)),
+            (After::START, LIFE_MAX),
+        ] {
             let Ok(agent) = system.agent_at(&parent) else { continue };
             let (world, path, run_id) = (world.clone(), path.clone(), run_id.to_string());
             let observer = world.next_observer();
@@ -198,7 +265,7 @@ async fn observe(world: World, system: System) {
                 let Ok(mut tail) = agent.tail(&run_id, after).await else { return };
                 while let Some(Ok(frame)) = tail.next().await {
                     world.tell(&Event::Frame { observer, run: &path, frame: &frame });
-                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                    tokio::time::sleep(pause).await;
                 }
             });
         }

@@ -30,6 +30,11 @@ pub enum Fault {
     Evict,
     /// The actor of the agent that handles this message is killed.
     CrashParent,
+    /// The code of a run takes this long, in ms of virtual time, before its first line, the nth time
+    /// that code is entered.
+    StallChild(u64),
+    /// The code of a run panics before its first line, the nth time that code is entered.
+    PanicChild,
 }
 
 /// What a fault is counted by.
@@ -39,6 +44,8 @@ pub(crate) enum Counter {
     Commit,
     /// Messages that agents have handled.
     Message,
+    /// Entries into the code of runs.
+    Entry,
 }
 
 impl Fault {
@@ -49,13 +56,14 @@ impl Fault {
     pub(crate) fn counter(self) -> Counter {
         match self {
             Self::Evict | Self::CrashParent => Counter::Message,
+            Self::StallChild(_) | Self::PanicChild => Counter::Entry,
             _ => Counter::Commit,
         }
     }
 }
 
-/// A fault and its place: the nth group of commits, or the nth message, counted from 1 over all
-/// lives of the process.
+/// A fault and its place: the nth group of commits, the nth message, or the nth entry into the code
+/// of a run, counted from 1 over all lives of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Planned {
     /// Where.
@@ -107,6 +115,8 @@ impl fmt::Display for Fault {
             Self::Cancel => f.write_str("cancel"),
             Self::Evict => f.write_str("evict"),
             Self::CrashParent => f.write_str("crash-parent"),
+            Self::StallChild(ms) => write!(f, "stall-child:{ms}"),
+            Self::PanicChild => f.write_str("panic-child"),
         }
     }
 }
@@ -127,7 +137,10 @@ impl fmt::Display for Plan {
 /// A text that is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no part of a plan; one looks like this: seed=7 latency=4 kill-before@12 evict@31"
+    "{0:?} is no part of a plan; one looks like this: seed=7 latency=4 kill-before@12 evict@31. \
+     Counted by groups of commits are kill-before, kill-torn:BATCHES, kill-after, stall:MS, fail, \
+     jump:MS, duplicate and cancel; by messages of agents evict and crash-parent; by entries into \
+     the code of runs stall-child:MS and panic-child"
 )]
 pub struct BadPlan(String);
 
@@ -146,10 +159,14 @@ impl FromStr for Fault {
             ("cancel", None) => Self::Cancel,
             ("evict", None) => Self::Evict,
             ("crash-parent", None) => Self::CrashParent,
+            ("panic-child", None) => Self::PanicChild,
             ("kill-torn", n) => {
                 Self::KillTorn(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?)
             }
             ("stall", n) => Self::Stall(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?),
+            ("stall-child", n) => {
+                Self::StallChild(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?)
+            }
             ("jump", n) => Self::Jump(number(n).ok_or_else(bad)?),
             _ => return Err(bad()),
         };

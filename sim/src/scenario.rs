@@ -1,11 +1,13 @@
 //! What a user writes to have a workflow simulated.
 
 use std::future::Future;
+use std::pin::Pin;
 
 use ghostlight::{RunError, SystemBuilder};
 
 use crate::invariant::Invariants;
 use crate::life::Life;
+use crate::plan::Fault;
 use crate::world::World;
 
 /// A workflow to be proved: its agents, and what the outside does with them.
@@ -32,9 +34,45 @@ pub trait Scenario: Send + Sync + 'static {
         Invariants::none()
     }
 
-    /// Whether the outcome of the drive is still right when a run is cancelled from outside: then
-    /// random plans do that, too.
-    fn may_be_cancelled(&self) -> bool {
+    /// Whether everything of the scenario still holds under a fault that changes how runs end: then
+    /// random plans have it, too. Asked for [`Fault::Cancel`], [`Fault::PanicChild`], and
+    /// [`Fault::StallChild`], which changes what a time limit decides; none is tolerated by default.
+    fn tolerates(&self, fault: Fault) -> bool {
+        let _ = fault;
         false
+    }
+}
+
+/// A scenario without its type.
+pub(crate) trait Erased: Send + Sync {
+    fn name(&self) -> String;
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder;
+    fn drive<'a>(&'a self, life: &'a Life) -> Drive<'a>;
+    fn invariants(&self) -> Invariants;
+    fn tolerates(&self, fault: Fault) -> bool;
+}
+
+/// What a drive is, without the type of its scenario.
+pub(crate) type Drive<'a> = Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>>;
+
+impl<S: Scenario> Erased for S {
+    fn name(&self) -> String {
+        Scenario::name(self)
+    }
+
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Scenario::agents(self, system, world)
+    }
+
+    fn drive<'a>(&'a self, life: &'a Life) -> Drive<'a> {
+        Box::pin(Scenario::drive(self, life))
+    }
+
+    fn invariants(&self) -> Invariants {
+        Scenario::invariants(self)
+    }
+
+    fn tolerates(&self, fault: Fault) -> bool {
+        Scenario::tolerates(self, fault)
     }
 }

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, PLAN_VARIABLE, Report};
 use crate::life::{LifeEnd, live};
 use crate::plan::{Fault, Plan};
-use crate::scenario::Scenario;
+use crate::scenario::{Erased, Scenario};
 use crate::trace::Line;
 use crate::world::{Counts, Violation, World};
 
@@ -15,28 +15,42 @@ const COMMITS_MAX: u64 = 20_000;
 
 /// A simulation of a scenario: add what should go wrong, then [`check`](Simulation::check).
 #[must_use = "a simulation does nothing until `check` or `run` is called"]
-pub struct Simulation<S> {
-    scenario: S,
+pub struct Simulation {
+    scenario: Box<dyn Erased>,
+    plan: Option<Plan>,
+    watch: Option<Box<Watch>>,
     commits: bool,
     pairs: u64,
     evictions: bool,
     parent_crashes: bool,
     seeds: u64,
     commits_max: u64,
+    most: usize,
 }
 
-impl<S: Scenario> Simulation<S> {
+/// Is told how many plans were executed, of how many.
+type Watch = dyn Fn(u64, u64);
+
+impl Simulation {
     /// A simulation in which nothing goes wrong yet.
-    pub fn new(scenario: S) -> Self {
+    pub fn new(scenario: impl Scenario) -> Self {
         Self {
-            scenario,
+            scenario: Box::new(scenario),
+            plan: None,
+            watch: None,
             commits: false,
             pairs: 0,
             evictions: false,
             parent_crashes: false,
             seeds: 0,
             commits_max: COMMITS_MAX,
+            most: usize::MAX,
         }
+    }
+
+    /// The scenario's name.
+    pub fn name(&self) -> String {
+        self.scenario.name()
     }
 
     /// Kills the process just before, in the middle of, and just after each group of commits of the
@@ -65,7 +79,8 @@ impl<S: Scenario> Simulation<S> {
     }
 
     /// Executes so many random plans: kills, crashes of parents, evictions, stalls and failures of
-    /// the disk, jumps of the clock, duplicate dispatches, and cancels if the scenario allows them.
+    /// the disk, jumps of the clock, duplicate dispatches, and whatever else the scenario
+    /// [tolerates](Scenario::tolerates).
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.seeds = seeds;
         self
@@ -74,6 +89,25 @@ impl<S: Scenario> Simulation<S> {
     /// Takes a world for endless after so many groups of commits: 20,000 unless it is set.
     pub fn commits_max(mut self, groups: u64) -> Self {
         self.commits_max = groups;
+        self
+    }
+
+    /// Executes a sample of this many of the plans that were asked for, if there are more: the same
+    /// ones every time, of all kinds. For a test that has to be quick, beside one that is not.
+    pub fn at_most(mut self, plans: usize) -> Self {
+        self.most = plans;
+        self
+    }
+
+    /// Executes this plan alone, whatever else was asked for.
+    pub fn plan(mut self, plan: Plan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Calls `watch` after each plan, with how many were executed, and of how many.
+    pub fn watch(mut self, watch: impl Fn(u64, u64) + 'static) -> Self {
+        self.watch = Some(Box::new(watch));
         self
     }
 
@@ -93,18 +127,25 @@ impl<S: Scenario> Simulation<S> {
     ///
     /// # Errors
     /// The first failure, under the shortest plan that shows it.
-    pub fn run(self) -> Result<Report, Box<Failure>> {
+    pub fn run(mut self) -> Result<Report, Box<Failure>> {
         let mut report = Report::default();
         if let Ok(plan) = std::env::var(PLAN_VARIABLE) {
             let plan = plan.parse().unwrap_or_else(|error| panic!("{PLAN_VARIABLE}: {error}"));
-            self.one(&plan, &mut report)?;
+            self.plan = Some(plan);
+        }
+        if let Some(plan) = &self.plan {
+            self.one(plan, &mut report)?;
             return Ok(report);
         }
         let calm = self.one(&Plan::calm(0), &mut report)?;
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
-        for plan in self.plans(calm) {
-            self.one(&plan, &mut report)?;
+        let plans = self.plans(calm);
+        for plan in &plans {
+            self.one(plan, &mut report)?;
+            if let Some(watch) = &self.watch {
+                watch(report.plans, plans.len() as u64 + 1);
+            }
         }
         Ok(report)
     }
@@ -171,6 +212,10 @@ impl<S: Scenario> Simulation<S> {
             plans.extend((1..=last).map(|at| Plan::calm(0).with(fault, at)));
         }
         plans.extend((1..=self.seeds).map(|seed| self.random(seed, calm)));
+        if plans.len() > self.most {
+            chance.shuffle(&mut plans);
+            plans.truncate(self.most);
+        }
         plans
     }
 
@@ -179,8 +224,10 @@ impl<S: Scenario> Simulation<S> {
         let mut chance = fastrand::Rng::with_seed(seed);
         let latency_ms = [0, 0, 1, 5, 20][chance.usize(..5)];
         let mut plan = Plan { seed, latency_ms, faults: Vec::new() };
+        let mut tolerated = vec![Fault::Cancel, Fault::PanicChild, Fault::StallChild(0)];
+        tolerated.retain(|fault| self.scenario.tolerates(*fault));
         for _ in 0..chance.u64(1..=5) {
-            let fault = match chance.u32(..if self.scenario.may_be_cancelled() { 13 } else { 12 }) {
+            let fault = match chance.usize(..12 + tolerated.len()) {
                 0 | 1 => Fault::KillBefore,
                 2 | 3 => Fault::KillAfter,
                 4 => Fault::KillTorn(chance.u32(1..4)),
@@ -190,10 +237,14 @@ impl<S: Scenario> Simulation<S> {
                 8 => Fault::Duplicate,
                 9 | 10 => Fault::Evict,
                 11 => Fault::CrashParent,
-                _ => Fault::Cancel,
+                other => match tolerated[other - 12] {
+                    Fault::StallChild(_) => Fault::StallChild(chance.u64(1..600_000)),
+                    fault => fault,
+                },
             };
             let most = match fault {
                 Fault::Evict | Fault::CrashParent => calm.messages,
+                Fault::StallChild(_) | Fault::PanicChild => calm.entries,
                 _ => calm.commits,
             };
             plan = plan.with(fault, chance.u64(1..=most * 3 / 2 + 1));
@@ -241,7 +292,7 @@ impl<S: Scenario> Simulation<S> {
 
     /// Lives through a plan until all is over, and once more.
     fn execute(&self, plan: &Plan) -> Result<World, Failed> {
-        let scenario = &self.scenario;
+        let scenario = &*self.scenario;
         let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
         let lives = plan.faults.len() + SPARE_LIVES;
         let mut settled = 0;

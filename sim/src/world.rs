@@ -1,7 +1,8 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use ghostlight::storage::{Batch, Error as StoreError};
@@ -88,6 +89,8 @@ pub struct Counts {
     pub commits: u64,
     /// Messages that agents have handled.
     pub messages: u64,
+    /// Entries into the code of runs.
+    pub entries: u64,
     /// Lives of the process.
     pub lives: u64,
 }
@@ -137,7 +140,7 @@ impl World {
 
     /// The ledger of external effects.
     pub fn effects(&self) -> Effects {
-        self.shared.effects.clone()
+        self.shared.effects.in_world(self)
     }
 
     /// Notes what somebody outside was told: whoever asks later, in whatever life, must be told the
@@ -161,6 +164,11 @@ impl World {
         look(&self.lock().durable)
     }
 
+    /// The plan that this world goes by.
+    pub fn plan(&self) -> Plan {
+        self.lock().plan.clone()
+    }
+
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
@@ -177,6 +185,18 @@ impl World {
 
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
         self.lock().line(kind, text);
+    }
+
+    /// Notes a panic, which may have happened while the world is being looked at.
+    pub(crate) fn panicked(&self, text: &str) {
+        let inner = match self.shared.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut inner) = inner {
+            inner.line("panic", text.replace('\n', " "));
+        }
     }
 
     pub(crate) fn take_trace(&self) -> Vec<Line> {
@@ -199,14 +219,14 @@ impl World {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.lock().judge(event);
         for (name, holds) in &self.shared.always {
-            if !holds(self) {
-                self.violated(name, "does not hold".into());
+            if !held(holds, self) {
+                self.violated(name, "it did until this event".into());
             }
         }
         if matches!(event, Event::Settled) {
             for (name, holds) in &self.shared.finally {
-                if !holds(self) {
-                    self.violated(name, "does not hold in the end".into());
+                if !held(holds, self) {
+                    self.violated(name, "all is over".into());
                 }
             }
         }
@@ -250,11 +270,11 @@ impl World {
         self.tell(&Event::LifeEnded);
     }
 
-    pub(crate) fn kill(&self) {
+    pub(crate) fn kill(&self, when: &str) {
         let mut inner = self.lock();
         inner.killed = true;
         inner.kills += 1;
-        inner.line("fault", "the process is killed".into());
+        inner.line("fault", format!("the process is killed {when}"));
         drop(inner);
         self.shared.ended.notify_one();
     }
@@ -319,6 +339,7 @@ impl World {
         let at = match counter {
             Counter::Commit => &mut inner.counts.commits,
             Counter::Message => &mut inner.counts.messages,
+            Counter::Entry => &mut inner.counts.entries,
         };
         *at += 1;
         let at = *at;
@@ -392,6 +413,11 @@ impl World {
     }
 }
 
+/// Whether something holds; a panic says that it does not.
+fn held(holds: &Holds, world: &World) -> bool {
+    catch_unwind(AssertUnwindSafe(|| holds(world))).unwrap_or(false)
+}
+
 struct WorldClock(World);
 
 impl Clock for WorldClock {
@@ -417,7 +443,7 @@ impl Inner {
     }
 
     fn knows(&self, change: &Change) -> bool {
-        change.key.run().and_then(|run| self.durable.run(run)).is_some()
+        change.key.run().and_then(|run| self.durable.run(run)?.path.as_ref()).is_some()
     }
 
     fn violate(&mut self, invariant: &str, text: String) {

@@ -143,10 +143,6 @@ impl Scenario for Office {
             })
             .finally("the boss was told of every end", |world| world.effects().count("told") >= 5)
     }
-
-    fn may_be_cancelled(&self) -> bool {
-        false
-    }
 }
 
 fn find(fault: Planted) -> Option<Failure> {

@@ -1,25 +1,67 @@
-//! The shipped scenarios under all single crash points, and under plans of chance.
+//! The shipped scenarios under a sample of all crash points, evictions, crashes of parents and plans
+//! of chance. The whole is `ghostlight sim`, in release.
 
-use ghostlight_sim::{Simulation, scenarios};
+use ghostlight_sim::{Report, Simulation, scenarios};
+
+fn shipped(name: &str) -> Simulation {
+    let all = scenarios::all();
+    let shipped = all.iter().find(|shipped| shipped.name == name).expect("it is shipped");
+    (shipped.simulation)()
+}
+
+fn under_a_sample_of_everything(name: &str) -> Report {
+    let simulation = shipped(name).crash_at_every_commit().evict_at_every_turn();
+    let simulation = simulation.crash_parent_at_every_turn().seeds(100).at_most(40);
+    let report = simulation.check();
+    eprintln!("{name}: {report}");
+    report
+}
 
 #[test]
 fn an_order_survives_any_crash() {
-    let report = Simulation::new(scenarios::OrderFulfilment).crash_at_every_commit().check();
-    eprintln!("{report}");
+    let report = shipped("order").crash_at_every_commit().check();
+    eprintln!("order: {report}");
     assert!(report.calm_commits >= 20, "{report}");
 }
 
 #[test]
-fn an_order_survives_evictions_and_crashes_of_its_shop() {
-    let report = Simulation::new(scenarios::OrderFulfilment)
-        .evict_at_every_turn()
-        .crash_parent_at_every_turn()
-        .check();
-    eprintln!("{report}");
+fn an_order_survives() {
+    under_a_sample_of_everything("order");
 }
 
 #[test]
-fn an_order_survives_chance() {
-    let report = Simulation::new(scenarios::OrderFulfilment).seeds(200).check();
-    eprintln!("{report}");
+fn a_fan_out_survives() {
+    under_a_sample_of_everything("fan-out");
+}
+
+#[test]
+fn cancels_survive() {
+    under_a_sample_of_everything("cancel");
+}
+
+#[test]
+fn hooks_survive() {
+    under_a_sample_of_everything("hooks");
+}
+
+#[test]
+fn clearing_survives() {
+    under_a_sample_of_everything("clear");
+}
+
+#[test]
+fn retries_survive() {
+    under_a_sample_of_everything("retry");
+}
+
+#[test]
+fn a_batch_survives() {
+    under_a_sample_of_everything("batch");
+}
+
+#[test]
+fn the_names_of_shipped_scenarios_are_their_own() {
+    for shipped in scenarios::all() {
+        assert_eq!((shipped.simulation)().name(), shipped.name);
+    }
 }

@@ -1,7 +1,7 @@
 //! Start hooks, finish hooks and turns.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use ghostlight::prelude::*;
@@ -428,6 +428,31 @@ async fn a_turn_that_panics_takes_no_other_turn_with_it() {
         assert!(matches!(bad, Err(Error::AgentDown { .. })), "{bad:?}");
         for (at, good) in good.into_iter().enumerate() {
             assert_eq!(good.unwrap(), at);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_turn_that_panicked_turns_still_run_one_at_a_time() {
+    bounded(async {
+        let (_system, agent, _bench) = started(Hooked::default()).await;
+        let inside = Arc::new(AtomicU32::new(0));
+        let bad = agent.turn(|_| async { panic!("a bug") });
+        let good = join_all((0..5).map(|_| {
+            let inside = Arc::clone(&inside);
+            agent.turn(move |_| async move {
+                let at_once = inside.fetch_add(1, Ordering::Relaxed) + 1;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                inside.fetch_sub(1, Ordering::Relaxed);
+                at_once
+            })
+        }));
+        let (bad, good) = join(bad, good).await;
+        let bad: Result<(), _> = bad;
+        assert!(matches!(bad, Err(Error::AgentDown { .. })), "{bad:?}");
+        for at_once in good {
+            assert_eq!(at_once.unwrap(), 1);
         }
     })
     .await;

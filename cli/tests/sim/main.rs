@@ -1,0 +1,78 @@
+//! `ghostlight sim` as its users see it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::process::{Command, Output};
+
+fn sim(args: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_ghostlight");
+    Command::new(program).arg("sim").args(args).env_remove("GHOSTLIGHT_SIM_PLAN").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_scenarios_are_listed() {
+    let listed = sim(&["--list"]);
+    assert_eq!(listed.status.code(), Some(0));
+    let names: Vec<_> = text(&listed.stdout)
+        .lines()
+        .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(names, ["order", "fan-out", "cancel", "hooks", "clear", "retry", "batch"]);
+    let json = sim(&["--list", "--json", "--scenario", "order"]);
+    let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(line["scenario"], "order");
+}
+
+#[test]
+fn a_plan_is_executed_and_reported() {
+    let plan = "seed=7 latency=4 kill-before@12 evict@31";
+    let output = sim(&["--scenario", "order", "--plan", plan]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).starts_with("order      ok: 1 plans"), "{output:?}");
+
+    let output = sim(&["--scenario", "retry", "--plan", plan, "--json"]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&line["scenario"], &line["ok"]), (&"retry".into(), &true.into()));
+    assert_eq!(line["plans"], 1);
+}
+
+/// A panic changes how an order ends, so that its scenario does not tolerate one.
+#[test]
+fn what_fails_is_told_in_full() {
+    let args = ["--scenario", "order", "--plan", "seed=1 latency=5 panic-child@1 evict@2"];
+    let output = sim(&args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = text(&output.stdout);
+    for part in [
+        "scenario order: ",
+        " does not hold: ",
+        "found under: seed=1 latency=5 panic-child@1 evict@2\n",
+        "shortest:    seed=1 latency=0 panic-child@1\n",
+        "again:       ghostlight sim --scenario order --plan 'seed=1 latency=0 panic-child@1'\n",
+    ] {
+        assert!(told.contains(part), "{part:?} is missing in {told}");
+    }
+    assert_eq!(text(&output.stderr), "", "a panic on purpose is told in the timeline");
+
+    let json = sim(&[&args[..], &["--json"]].concat());
+    assert_eq!(json.status.code(), Some(1));
+    let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(line["plan"], "seed=1 latency=0 panic-child@1");
+}
+
+#[test]
+fn wrong_usage_is_told_what_is_right() {
+    for (args, told) in [
+        (&["--scenario", "ordre"][..], "order, fan-out, cancel, hooks, clear, retry, batch"),
+        (&["--scenario", "order", "--plan", "kill-befor@1"], "kill-before"),
+        (&["--plan", "seed=1"], "--scenario"),
+    ] {
+        let output = sim(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(told), "{args:?}: {output:?}");
+    }
+}
