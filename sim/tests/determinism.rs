@@ -4,6 +4,8 @@
 //! ghostlight-sim --test determinism`. Without it, two executions in one process are compared by
 //! what they have in common: the plan, and that it holds.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::fmt::Write as _;
 use std::process::Command;
 

@@ -1,5 +1,7 @@
 //! The simulation finds faults: each that is planted in Ghostlight's own code, soon.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
