@@ -244,7 +244,7 @@ impl RunContext {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn cancelled(&self) {
-        self.shared.token.cancelled().await;
+        self.shared.cancelled().await;
     }
 
     /// Whether the run was cancelled.

@@ -218,6 +218,11 @@ impl Node {
         });
     }
 
+    /// Whether code that awaits what is not recorded is told of.
+    pub(crate) fn watches_code(&self) -> bool {
+        cfg!(debug_assertions) || self.probe.is_some()
+    }
+
     /// Tells the probe, if there is one. `false` when the system has just crashed.
     pub(crate) fn seen(&self, seen: Seen<'_>) -> bool {
         self.probe.as_ref().is_none_or(|probe| probe.see(seen))

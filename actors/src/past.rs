@@ -123,6 +123,13 @@ impl Past {
         }
     }
 
+    /// The past that these entries make.
+    pub(crate) fn of(entries: Vec<LogEntry>) -> Self {
+        let mut past = Self::default();
+        entries.into_iter().for_each(|entry| past.note(entry));
+        past
+    }
+
     fn note(&mut self, entry: LogEntry) {
         self.signals.note(&entry);
         let recorded = match entry {

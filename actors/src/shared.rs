@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -70,6 +70,11 @@ pub(crate) struct Inner {
     activity: u64,
     /// Why nothing that the code asks for happens any more, once that is so.
     frozen: Option<Frozen>,
+    /// The code stands still, and waits for nothing of its context.
+    outside: bool,
+    outside_told: bool,
+    /// Why the code does not fit the log.
+    mismatch: Option<Mismatch>,
 }
 
 /// Why a life of the code is over before the code is.
@@ -106,6 +111,8 @@ pub(crate) struct Shared {
     pub(crate) blocking: TaskTracker,
     /// How many waits of the code for other runs are open, journaled or not.
     pub(crate) awaiting: AtomicUsize,
+    /// How many futures of the code wait for its cancel.
+    cancels: AtomicUsize,
     pub(crate) actor: OnceLock<ActorRef<RunMsg>>,
     inner: Mutex<Inner>,
 }
@@ -144,6 +151,9 @@ impl Shared {
             told: false,
             activity: 0,
             frozen: None,
+            outside: false,
+            outside_told: false,
+            mismatch: None,
         };
         Self {
             node,
@@ -155,6 +165,7 @@ impl Shared {
             token: CancellationToken::new(),
             blocking: TaskTracker::new(),
             awaiting: AtomicUsize::new(0),
+            cancels: AtomicUsize::new(0),
             actor: OnceLock::new(),
             inner: Mutex::new(inner),
         }
@@ -237,6 +248,7 @@ impl Shared {
 
     fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {
         inner.frozen = Some(Frozen::Left);
+        inner.mismatch = Some(mismatch.clone());
         self.tell(RunMsg::Mismatch(mismatch));
     }
 
@@ -321,7 +333,34 @@ impl Shared {
 
     /// Called when the code is about to be polled.
     pub(crate) fn polled(&self) {
-        self.lock().journal.polled();
+        let mut inner = self.lock();
+        if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
+            inner.outside_told = true;
+            tracing::warn!(
+                run_id = %self.run_id,
+                agent = %self.path,
+                "the code of a run has awaited something that is not recorded: after a crash it is awaited again, and may end in another way; move it into a step"
+            );
+        }
+        inner.journal.polled();
+    }
+
+    /// Waits until the run is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        struct Waits<'a>(&'a AtomicUsize);
+        impl Drop for Waits<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.cancels.fetch_add(1, Ordering::Relaxed);
+        let _waits = Waits(&self.cancels);
+        self.token.cancelled().await;
+    }
+
+    /// Why the code does not fit the log, if it does not.
+    pub(crate) fn take_mismatch(&self) -> Option<Mismatch> {
+        self.lock().mismatch.take()
     }
 
     /// Called when the code was polled to a standstill.
@@ -329,6 +368,10 @@ impl Shared {
         let mut inner = self.lock();
         let wakers = self.release(&mut inner);
         let dormant = inner.dormant();
+        inner.outside = wakers.is_empty()
+            && inner.frozen.is_none()
+            && !inner.waits_for_context()
+            && self.cancels.load(Ordering::Relaxed) == 0;
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
@@ -485,6 +528,11 @@ impl Inner {
             Wake::One(call) => self.call_wakers.remove(&call).into_iter().collect(),
             Wake::All => std::mem::take(&mut self.call_wakers).into_values().collect(),
         }
+    }
+
+    /// Whether the code waits for something that its context has given it.
+    fn waits_for_context(&self) -> bool {
+        self.journal.is_waiting() || !self.durable_wakers.is_empty() || !self.room_wakers.is_empty()
     }
 
     pub(crate) fn write_state(&mut self, key: &str, value: Option<Vec<u8>>) {

@@ -369,6 +369,11 @@ impl<R> Journal<R> {
         self.caught_up
     }
 
+    /// Whether the code waits for anything that it has asked for.
+    pub fn is_waiting(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// Whether a step's body executes, or a completion waits to be taken.
     pub fn is_busy(&self) -> bool {
         !self.completions.is_empty() || self.calls.keys().any(|call| matches!(call, Call::Step(_)))

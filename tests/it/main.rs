@@ -22,6 +22,7 @@ mod parked;
 mod places;
 mod races;
 mod registry;
+mod replay;
 mod steps;
 mod stopping;
 mod support;

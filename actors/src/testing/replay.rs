@@ -1,0 +1,266 @@
+//! Enters code without a system, from any prefix of what it has recorded.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use ghostlight_protocol::journal::Mismatch;
+use ghostlight_protocol::{AgentPath, Limits, RunId};
+use ghostlight_storage::payload::Payload;
+use ghostlight_storage::records::{LogEntry, StoredCall};
+use ghostlight_storage::{Committer, MemoryStore};
+use serde_json::Value;
+
+use crate::clock::VirtualClock;
+use crate::info::parse_json;
+use crate::log_writer::COMMIT_BYTES_MAX;
+use crate::node::{Node, NodeParts};
+use crate::past::Past;
+use crate::registry::Kinds;
+use crate::shared::Shared;
+use crate::{Child, RunContext, RunError};
+
+/// Why a run is not the same when it is entered again.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The first execution failed, and so there is nothing to compare with.
+    #[error("the run fails: {0}")]
+    Failed(String),
+    /// The input is no JSON that reads back.
+    #[error("the input cannot be recorded: {0}")]
+    Input(String),
+    /// Entered again, the code asks for something else than the log has.
+    #[error("entered again after {after}: {mismatch}")]
+    Mismatch {
+        /// The last entry that the code was entered with.
+        after: String,
+        /// What the log has, and what the code asked for.
+        mismatch: Mismatch,
+    },
+    /// Entered again, the code does something else, or returns something else.
+    #[error(
+        "entered again after {after}, the run {now}; at first it {before}: the code depends on something that is not recorded, such as a variable that a step changes"
+    )]
+    Differs {
+        /// The last entry that the code was entered with.
+        after: String,
+        /// What it did at first.
+        before: String,
+        /// What it did when it was entered again.
+        now: String,
+    },
+}
+
+/// One execution of the code.
+pub(super) struct Entry<T> {
+    pub(super) end: Result<Result<T, RunError>, Mismatch>,
+    /// What it has recorded, in order, after what it was entered with.
+    entries: Vec<LogEntry>,
+}
+
+/// Executes a run of `child` once, and then enters it again from every prefix of what it has recorded,
+/// as after a crash in that place. Finds code that depends on what is not recorded: a variable that a
+/// step changes, the time, chance, the order of a hash map.
+///
+/// A step that is executed again has its result of the first execution, whatever its body returns, so
+/// that a step may well be different each time. Executes the code once more than it records entries,
+/// so that bodies of steps are executed many times: give them stand-ins for what is outside. Sleeps
+/// take the time of the runtime, which a test should pause. As with [`run`](super::run), there are no
+/// children.
+///
+/// # Errors
+/// See [`ReplayError`].
+///
+/// # Panics
+/// Outside a tokio runtime.
+///
+/// # Cancel safety
+/// Dropping it drops the run.
+///
+/// # Examples
+/// ```
+/// use ghostlight_actors::{Agent, Child, RunContext, RunError, testing};
+///
+/// struct Counter;
+/// impl Agent for Counter { const TYPE: &'static str = "Counter"; }
+/// impl Child for Counter {
+///     type Input = u32;
+///     type Output = u32;
+///     async fn run(&self, cx: &RunContext, parts: u32) -> Result<u32, RunError> {
+///         let mut sum = 0;
+///         for part in 0..parts {
+///             // Wrong: a step that is not executed again adds nothing. Add its result instead.
+///             cx.step(("part", u64::from(part)), async || { sum += part; Ok(()) }).await?;
+///         }
+///         Ok(sum)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let found = testing::replay_check(&Counter, 3).await.unwrap_err();
+/// assert!(found.to_string().contains("a variable that a step changes"), "{found}");
+/// # }
+/// ```
+pub async fn replay_check<C: Child>(child: &C, input: C::Input) -> Result<C::Output, ReplayError> {
+    let input = serde_json::to_vec(&input).map_err(|e| ReplayError::Input(e.to_string()))?;
+    let input = || serde_json::from_slice(&input).map_err(|e| ReplayError::Input(e.to_string()));
+    let failed = |error: RunError| ReplayError::Failed(error.to_string());
+    let first = enter(child, input()?, Vec::new(), |_| {}).await.map_err(failed)?;
+    let output = match first.end {
+        Ok(output) => output.map_err(failed)?,
+        Err(mismatch) => return Err(ReplayError::Failed(mismatch.to_string())),
+    };
+    let returned = json(&output);
+    for taken in 1..=first.entries.len() {
+        let (past, left) = first.entries.split_at(taken);
+        let after = past.last().map_or_else(String::new, shape);
+        let recorded = |entry: &mut LogEntry| answer_as_before(entry, left);
+        let again = enter(child, input()?, past.to_vec(), recorded).await.map_err(failed)?;
+        let differs = |before: String, now: String| ReplayError::Differs {
+            after: after.clone(),
+            before,
+            now,
+        };
+        let end = match again.end {
+            Ok(end) => end,
+            Err(mismatch) => return Err(ReplayError::Mismatch { after, mismatch }),
+        };
+        let did = |entries: &[LogEntry]| -> Vec<String> {
+            entries.iter().filter(|entry| !is_progress(entry)).map(shape).collect()
+        };
+        let (before, now) = (did(left), did(&again.entries));
+        if let Some(at) =
+            (0..before.len().max(now.len())).find(|at| before.get(*at) != now.get(*at))
+        {
+            let name = |did: &[String]| match did.get(at) {
+                Some(shape) => format!("went on with {shape}"),
+                None => "came to its end".to_owned(),
+            };
+            return Err(differs(name(&before), name(&now)));
+        }
+        let now = match end {
+            Ok(output) => format!("returned {}", json(&output)),
+            Err(error) => format!("failed: {error}"),
+        };
+        let before = format!("returned {returned}");
+        if before != now {
+            return Err(differs(before, now));
+        }
+    }
+    Ok(output)
+}
+
+/// Gives a step that is executed again the result that it had at first.
+fn answer_as_before(entry: &mut LogEntry, first: &[LogEntry]) {
+    let (LogEntry::Completed { call: StoredCall::Step(step), .. }
+    | LogEntry::StepFailed { step, .. }) = &*entry
+    else {
+        return;
+    };
+    let before = first.iter().find(|before| match before {
+        LogEntry::Completed { call: StoredCall::Step(key), .. } => key == step,
+        LogEntry::StepFailed { step: key, .. } => key == step,
+        _ => false,
+    });
+    if let Some(before) = before {
+        *entry = before.clone();
+    }
+}
+
+/// Enters the code with a past. `record` sees every entry before the code is told of it.
+pub(super) async fn enter<C: Child>(
+    child: &C,
+    input: C::Input,
+    past: Vec<LogEntry>,
+    record: impl Fn(&mut LogEntry),
+) -> Result<Entry<C::Output>, RunError> {
+    let (committer, _handle) = Committer::inline(MemoryStore::new());
+    let node = Arc::new(Node::new(NodeParts {
+        clock: Arc::new(VirtualClock::starting_at(0)),
+        limits: Limits::default(),
+        committer,
+        kinds: Kinds::default(),
+        incarnation: 1,
+        seed: 0,
+        probe: None,
+    }));
+    let parent = AgentPath::root("Test", "test")?;
+    let run_id = RunId::new("run")?;
+    let path = parent.child(C::TYPE, &run_id)?;
+    let past = Past::of(past);
+    let shared = Arc::new(Shared::new(node, parent, path, run_id, 1, past));
+    let cx = RunContext { shared: Arc::clone(&shared) };
+    let mut code = pin!(child.run(&cx, input));
+    let mut entries = Vec::new();
+    let end = poll_fn(|context| {
+        loop {
+            shared.polled();
+            if let Poll::Ready(result) = code.as_mut().poll(context) {
+                let (last, _) = shared.take(usize::MAX);
+                entries.extend(last);
+                return Poll::Ready(shared.finish().map(|()| result));
+            }
+            let (mut taken, number) = shared.take(COMMIT_BYTES_MAX);
+            if taken.is_empty() {
+                shared.standstill();
+                return match shared.take_mismatch() {
+                    Some(mismatch) => Poll::Ready(Err(mismatch)),
+                    None => Poll::Pending,
+                };
+            }
+            let bytes = taken.iter().map(LogEntry::bytes).sum();
+            taken.iter_mut().for_each(&record);
+            entries.extend(taken.iter().cloned());
+            shared.standstill();
+            let told = taken.into_iter().filter_map(crate::run_actor::done).collect();
+            shared.durable(number, bytes, told);
+        }
+    })
+    .await;
+    Ok(Entry { end, entries })
+}
+
+/// What an entry is of, without what may well be different each time.
+fn shape(entry: &LogEntry) -> String {
+    match entry {
+        LogEntry::Chunk { body, .. } => format!("chunk {}", parse_json(&inline(body))),
+        LogEntry::Milestone { name, .. } => format!("milestone {name:?}"),
+        LogEntry::Completed { call: StoredCall::Step(key), .. } => format!("step {key:?}"),
+        LogEntry::Completed { call: StoredCall::Sleep(n), .. } => format!("the end of sleep {n}"),
+        LogEntry::Completed { call: StoredCall::Wait(n), .. } => format!("the end of wait {n}"),
+        LogEntry::StepFailed { step, .. } => format!("step {step:?}, which failed"),
+        LogEntry::SleepSet { ordinal, .. } => format!("sleep {ordinal}"),
+        LogEntry::Tried { step, tries } => format!("try {tries} of step {step:?}"),
+        LogEntry::Mark { step, .. } => format!("another try of step {step:?}"),
+        LogEntry::State { key, value } => {
+            let value = value.as_ref().map_or(Value::Null, |value| parse_json(&inline(value)));
+            format!("state {key:?} = {value}")
+        }
+        LogEntry::Progress { .. } => "progress".to_owned(),
+        LogEntry::Started
+        | LogEntry::Finished { .. }
+        | LogEntry::Failed { .. }
+        | LogEntry::Aborted { .. }
+        | LogEntry::Interrupted { .. } => "an end".to_owned(),
+    }
+}
+
+/// Reports of progress come when they come.
+fn is_progress(entry: &LogEntry) -> bool {
+    matches!(entry, LogEntry::Progress { .. })
+}
+
+fn inline(payload: &Payload) -> Vec<u8> {
+    match payload {
+        Payload::Inline(bytes) => bytes.clone(),
+        // Nothing is stored here, and so nothing in parts.
+        Payload::Parts { .. } => Vec::new(),
+    }
+}
+
+fn json(output: &impl serde::Serialize) -> String {
+    serde_json::to_string(output).unwrap_or_default()
+}
