@@ -141,12 +141,15 @@ impl RunContext {
         limits::check("the source's name", source.len(), limits::NAME_BYTES_MAX)
             .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
         let body = self.json("chunk", &chunk, self.shared.node.limits.chunk_bytes_max)?;
+        self.shared.lock().reads_source = true;
         self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
     }
 
     /// Where the last durable chunk from `source` ends; 0 before the first.
     pub fn source_offset(&self, source: &str) -> u64 {
-        self.shared.lock().sources.get(source).copied().unwrap_or(0)
+        let mut inner = self.shared.lock();
+        inner.reads_source = true;
+        inner.sources.get(source).copied().unwrap_or(0)
     }
 
     async fn emit_json(&self, body: Vec<u8>, origin: Option<Origin>) -> Result<(), RunError> {

@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     /// The code stands still, and waits for nothing of its context.
     outside: bool,
     outside_told: bool,
+    /// The code reads a stream from outside, whose offset is recorded: it may wait for that.
+    pub(crate) reads_source: bool,
     /// Why the code does not fit the log.
     mismatch: Option<Mismatch>,
 }
@@ -153,6 +155,7 @@ impl Shared {
             frozen: None,
             outside: false,
             outside_told: false,
+            reads_source: false,
             mismatch: None,
         };
         Self {
@@ -370,6 +373,7 @@ impl Shared {
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
             && inner.frozen.is_none()
+            && !inner.reads_source
             && !inner.waits_for_context()
             && self.cancels.load(Ordering::Relaxed) == 0;
         // Waking may drop what belongs to the code, and that may ask for the lock.
