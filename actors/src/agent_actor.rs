@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::lanes::{self, Admission, LaneEnd, Operation};
+use crate::lanes::{self, Admission, Cause, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::probe::Seen;
@@ -97,7 +98,7 @@ impl Actor for AgentActor {
             next_queue_number: found.next_queue_number,
             queued: found.queued,
             admitting: false,
-            turns: Turns::new(found.owed),
+            turns: Turns::new(&args.node, found.owed),
             active_at: Instant::now(),
             idle_timer: false,
             evicting: Vec::new(),
@@ -107,6 +108,9 @@ impl Actor for AgentActor {
             state.lanes.insert(run_id.clone(), Lane::Live(VecDeque::new()));
         }
         for run_id in found.lost {
+            if planted(Planted::IgnoreLoss) {
+                continue;
+            }
             // It may turn out to be parked, which takes no slot.
             state.provisional.insert(run_id.clone());
             state.request(&myself, run_id, RunRequest::Recover(None));
@@ -134,10 +138,18 @@ impl Actor for AgentActor {
             AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
             AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
             AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
-            AgentMsg::Owed(run_id) => state.turns.owe(run_id),
-            AgentMsg::OwedAgain(run_id) => state.turns.owed_again(run_id),
-            AgentMsg::Turn(turn) => state.turns.push(turn),
+            AgentMsg::Owed(run_id, work) => state.turns.owe(run_id, work),
+            AgentMsg::OwedAgain(run_id) => {
+                let work = state.args.node.turns.token();
+                state.turns.owed_again(run_id, work);
+            }
+            AgentMsg::Turn(turn) => {
+                let work = state.args.node.turns.token();
+                state.turns.push(turn, work);
+            }
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
+            // That it has come is all: the idle time begins with it.
+            AgentMsg::Unwatched => {}
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
@@ -183,8 +195,9 @@ impl AgentState {
             RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
             RunRequest::Tail(reply) => Operation::Tail { reply },
             RunRequest::Clear(reply) => Operation::Clear { reply },
-            RunRequest::Wake => Operation::Resume { woken: true, reply: None },
-            RunRequest::Recover(reply) => Operation::Resume { woken: false, reply },
+            RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },
+            RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Found, reply },
+            RunRequest::Lost => Operation::Resume { cause: Cause::Lost, reply: None },
             RunRequest::Admit => match self.take_slot(&run_id) {
                 true => Operation::Admit,
                 // A dispatch has taken the last one meanwhile.
@@ -235,7 +248,11 @@ impl AgentState {
             }
         }
         for request in pending {
-            self.request(myself, run_id.clone(), request);
+            match (&end.not_cancelled, request) {
+                // It would only cancel it again, and again.
+                (Some(error), RunRequest::Clear(reply)) => _ = reply.send(Err(error.clone())),
+                (_, request) => self.request(myself, run_id.clone(), request),
+            }
         }
     }
 
@@ -258,7 +275,8 @@ impl AgentState {
                     self.begin(myself, run_id.clone(), RunRequest::Wake);
                 }
             }
-            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
+            RunExit::Lost if planted(Planted::IgnoreLoss) => {}
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Lost),
         }
         for request in pending {
             self.request(myself, run_id.clone(), request);
@@ -305,6 +323,10 @@ impl AgentState {
     }
 
     fn is_idle(&self) -> bool {
-        self.lanes.is_empty() && self.turns.is_empty() && self.queued == 0
+        let Self { args, lanes, turns, queued, .. } = self;
+        lanes.is_empty()
+            && turns.is_empty()
+            && *queued == 0
+            && !args.node.watched.contains(&args.path)
     }
 }

@@ -19,7 +19,8 @@ use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
 use crate::lanes::{Stored, is_cleared, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
-use crate::node::{Node, Permit};
+use crate::node::Node;
+use crate::place::{self, Awaiting, Permit};
 use crate::shared::Shared;
 use crate::sleep::TimeLimit;
 use crate::tail::{After, Stage, Tail};
@@ -92,6 +93,7 @@ impl AgentRef {
         };
         self.path.child(agent_type, &run_id)?;
         limits::check("the run's input", input.len(), limits.input_bytes_max)?;
+        limits::check_depth("the run's input", &input)?;
         let given = options.input_preview.filter(|preview| !preview.is_null());
         let preview = match given {
             Some(preview) => preview,
@@ -99,8 +101,12 @@ impl AgentRef {
         };
         let preview = preview.to_string().into_bytes();
         limits::check("the input preview", preview.len(), PREVIEW_BYTES_MAX)?;
+        limits::check_depth("the input preview", &preview)?;
         let display = options.display.map(|display| display.to_string().into_bytes());
-        limits::check("display", display.as_ref().map_or(0, Vec::len), DISPLAY_BYTES_MAX)?;
+        if let Some(display) = &display {
+            limits::check("display", display.len(), DISPLAY_BYTES_MAX)?;
+            limits::check_depth("display", display)?;
+        }
         let tool_call = options.parent_tool_call_id;
         let tool_call_bytes = tool_call.as_ref().map_or(0, String::len);
         limits::check("the tool call's id", tool_call_bytes, limits::NAME_BYTES_MAX)?;
@@ -120,8 +126,12 @@ impl AgentRef {
         })
     }
 
-    pub(crate) async fn dispatch(&self, start: &StartRun) -> Result<Started, Error> {
-        let permit = self.permit(&start.run_id).await?;
+    /// `inside`: whether the code of a run dispatches, wherever that is polled.
+    pub(crate) async fn dispatch(&self, start: &StartRun, inside: bool) -> Result<Started, Error> {
+        let permit = match inside || place::is_run(&self.node) {
+            true => self.node.permit_now(),
+            false => self.permit(&start.run_id).await?,
+        };
         let start = StartRun { permit, ..start.clone() };
         self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
     }
@@ -132,22 +142,22 @@ impl AgentRef {
         if self.node.is_draining() {
             return Err(Error::Stopped);
         }
-        if let Some(permit) = self.node.permit_now(&self.path) {
-            return Ok(permit);
+        if let Some(permit) = self.node.permit_now() {
+            return Ok(Some(permit));
         }
         let (committer, run) = (&self.node.committer, self.run_key(run_id));
         let known = Stored::read_key(committer, run).await?.is_some();
         if known || is_cleared(committer, run).await? {
             return Ok(None);
         }
-        self.node.permit(&self.path).await
+        self.node.permit().await
     }
 
     /// Dispatches a run by the name of its type, with its input as JSON. Returns the run's id and
     /// whether it existed already.
     ///
     /// # Errors
-    /// [`Error::UnknownType`], invalid ids, payloads over their limit, an id that belongs to another
+    /// [`Error::UnknownType`], invalid ids, payloads over their limits, an id that belongs to another
     /// run, the cap, failures of the store. Nothing is written then.
     ///
     /// # Cancel safety
@@ -160,7 +170,7 @@ impl AgentRef {
     ) -> Result<(String, bool), Error> {
         let kind = Arc::clone(self.node.kinds.get(agent_type)?);
         let start = self.prepare(kind.name, input.to_string().into_bytes(), options)?;
-        let started = self.dispatch(&start).await?;
+        let started = self.dispatch(&start, false).await?;
         Ok((start.run_id.to_string(), started.already_existed))
     }
 
@@ -208,6 +218,7 @@ impl AgentRef {
 
     /// Waits until a run may be shown; `None` for an unknown run.
     pub(crate) async fn shown(&self, run_id: &RunId) -> Result<Option<()>, Error> {
+        let _awaiting = Awaiting::begin(&self.node);
         self.ask(run_id, RunRequest::Tail).await
     }
 
@@ -360,6 +371,7 @@ impl AgentRef {
     ) -> Result<RawOutcome, Error> {
         let run = self.run_key(run_id);
         let mut waiting = waiter.map(|shared| Waiting::register(shared, run, None));
+        let _awaiting = Awaiting::begin(&self.node);
         let _leave = Leave::new(&self.node, run);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);

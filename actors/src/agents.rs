@@ -1,12 +1,14 @@
 //! Which agents are in memory, and how one gets there.
 
+mod watch;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ghostlight_protocol::AgentPath;
 use ghostlight_supervisor::{Backoff, ChildSpec, Decision, Exhausted, ExitNotice};
 use ractor::{ActorId, ActorRef};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,6 +16,8 @@ use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
+
+pub(crate) use self::watch::{Watch, Watched};
 
 type Found = Result<ActorRef<AgentMsg>, Error>;
 
@@ -31,6 +35,7 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct Agents {
     slots: Mutex<HashMap<AgentPath, Slot>>,
+    changed: Notify,
 }
 
 impl Agents {
@@ -44,6 +49,7 @@ impl Agents {
         let Some(slot) = slots.get_mut(path) else { return };
         let before = std::mem::replace(&mut slot.place, Place::Up(actor.clone()));
         drop(slots);
+        self.changed.notify_waiters();
         if let Place::Coming(waiting) = before {
             for waiter in waiting {
                 let _ = waiter.send(Ok(actor.clone()));
@@ -67,6 +73,7 @@ impl Agents {
             slots.remove(path);
         }
         drop(slots);
+        self.changed.notify_waiters();
         if let Place::Coming(waiting) = place {
             let error =
                 || Error::AgentDown { agent: path.to_string(), why: notice.reason.to_string() };
@@ -78,6 +85,7 @@ impl Agents {
 
     fn failed(&self, path: &AgentPath, error: &Error) {
         let slot = self.lock().remove(path);
+        self.changed.notify_waiters();
         if let Some(Slot { place: Place::Coming(waiting), .. }) = slot {
             for waiter in waiting {
                 let _ = waiter.send(Err(error.clone()));
@@ -95,6 +103,17 @@ impl Agents {
         match &self.lock().get(path)?.place {
             Place::Up(actor) => Some(actor.clone()),
             Place::Coming(_) => None,
+        }
+    }
+
+    /// Waits until the end of an agent's actor was noticed.
+    async fn departed(&self, path: &AgentPath, actor: ActorId) {
+        loop {
+            let changed = self.changed.notified();
+            if self.get(path).is_none_or(|up| up.get_id() != actor) {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -119,7 +138,7 @@ pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
 
 /// Who asks an agent for something.
 #[derive(Clone, Copy)]
-enum Asker {
+pub(crate) enum Asker {
     /// Refused while the system drains.
     Outside,
     /// The system itself, which finishes what it has begun.
@@ -135,14 +154,13 @@ enum Next {
 impl Node {
     /// The agent's actor; brings the agent into memory if it is not.
     pub(crate) async fn agent(self: &Arc<Self>, path: &AgentPath) -> Found {
-        if self.is_draining() {
-            return Err(Error::Stopped);
-        }
-        self.agent_inside(path).await
+        self.agent_for(Asker::Outside, path).await
     }
 
-    /// As [`Node::agent`], also while the system drains: for what it has begun and has to finish.
-    async fn agent_inside(self: &Arc<Self>, path: &AgentPath) -> Found {
+    pub(crate) async fn agent_for(self: &Arc<Self>, asker: Asker, path: &AgentPath) -> Found {
+        if matches!(asker, Asker::Outside) && self.is_draining() {
+            return Err(Error::Stopped);
+        }
         let next = {
             let mut slots = self.agents.lock();
             match slots.get_mut(path) {
@@ -235,19 +253,28 @@ impl Node {
         mut message: impl FnMut(Reply<T>) -> AgentMsg,
     ) -> Result<T, Error> {
         loop {
-            let actor = match asker {
-                Asker::Outside => self.agent(path).await?,
-                Asker::Inside => self.agent_inside(path).await?,
-            };
+            let actor = self.agent_for(asker, path).await?;
             let (reply, answer) = oneshot::channel();
-            if actor.cast(message(reply)).is_ok()
-                && let Some(answer) = unless_gone(&actor, answer).await
-            {
-                return answer;
+            match actor.cast(message(reply)) {
+                Ok(()) => {
+                    // No answer: the actor is about to end, and takes no message once it has; or the
+                    // run's has, and the agent decides anew.
+                    if let Some(answer) = unless_gone(&actor, answer).await {
+                        return answer;
+                    }
+                }
+                Err(_) => self.departed(path, actor.get_id()).await?,
             }
-            // The actor, or the run's, has just ended. Its end is told to us in a moment, by a
-            // task of the same runtime; yielding a whole timer tick lets that happen.
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until the end of an agent's actor was noticed, and the next one may be asked for.
+    pub(crate) async fn departed(&self, path: &AgentPath, actor: ActorId) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            // Nobody notices anything any more.
+            () = self.stopped() => Err(self.gone()),
+            () = self.agents.departed(path, actor) => Ok(()),
         }
     }
 }

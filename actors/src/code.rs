@@ -6,10 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use crate::RunError;
 use crate::messages::CodeEnd;
+use crate::place::{CodePlace, Permit, as_run};
 use crate::registry::{BoxFuture, Returned};
 use crate::shared::Shared;
 
@@ -18,6 +19,7 @@ pub(crate) struct Code {
     body: BoxFuture<Result<Returned, RunError>>,
     shared: Arc<Shared>,
     waker: Arc<CodeWaker>,
+    place: CodePlace,
     /// How often in a row the code was woken while it was being polled.
     restless: u32,
 }
@@ -27,9 +29,13 @@ pub(crate) struct Code {
 const RESTLESS_MAX: u32 = 256;
 
 impl Code {
-    pub(crate) fn new(body: BoxFuture<Result<Returned, RunError>>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        body: BoxFuture<Result<Returned, RunError>>,
+        shared: Arc<Shared>,
+        permit: Permit,
+    ) -> Self {
         let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
-        Self { body, shared, waker, restless: 0 }
+        Self { body, shared, waker, place: CodePlace::new(permit), restless: 0 }
     }
 }
 
@@ -54,6 +60,7 @@ impl Future for Code {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodeEnd> {
         let this = &mut *self;
+        ready!(this.place.poll(&this.shared, cx));
         {
             let mut task = this.waker.task.lock().unwrap_or_else(PoisonError::into_inner);
             if task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
@@ -64,7 +71,7 @@ impl Future for Code {
         this.shared.polled();
         let waker = Waker::from(Arc::clone(&this.waker));
         let mut context = Context::from_waker(&waker);
-        let polled = caught(|| this.body.as_mut().poll(&mut context));
+        let polled = as_run(&this.shared, || caught(|| this.body.as_mut().poll(&mut context)));
         match polled {
             Ok(Poll::Ready(result)) => Poll::Ready(CodeEnd::Returned(result)),
             Ok(Poll::Pending) => {
@@ -73,6 +80,9 @@ impl Future for Code {
                 if !this.waker.woken.load(Ordering::Acquire) || this.restless > RESTLESS_MAX {
                     this.restless = 0;
                     this.shared.standstill();
+                }
+                if !this.waker.woken.load(Ordering::Acquire) {
+                    this.place.stands_still(&this.shared);
                 }
                 Poll::Pending
             }

@@ -13,6 +13,7 @@ use ghostlight_storage::records::{LogEntry, Origin};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::error::check_json;
 use crate::handle::AgentHandle;
 use crate::shared::{Inner, Shared};
 use crate::sleep::Sleep;
@@ -25,6 +26,19 @@ use crate::{Agent, Progress, RunError};
 /// What a method of it has returned `Ok` for, survives every crash that comes later, as each method
 /// says. After a crash the code is entered again from the top, and everything recorded is told to
 /// it again, in the same order.
+///
+/// What the code does between the calls must follow from what it was told, and from nothing else:
+///
+/// - `tokio::select!` needs `biased;` wherever a branch is a future of the code's own. It polls its
+///   branches in an order of chance, which nothing records: if two of them are ready, another one
+///   may win after a crash. Futures of this context alone need no `biased;`, since their results
+///   come one at a time.
+/// - A step, sleep or wait that was made outside of a step's body must not be polled inside of it:
+///   the body is not executed again, and what the future would have recorded is not asked for. Such
+///   a step fails with the kind `nested-step`.
+/// - What waits for room or for the disk is not in the order of the log: whether
+///   [`emit`](RunContext::emit) or [`flush`](RunContext::flush) returns before or after the result
+///   of a step that runs at the same time differs from entry to entry. Do not let them race with it.
 pub struct RunContext {
     pub(crate) shared: Arc<Shared>,
 }
@@ -39,7 +53,8 @@ impl RunContext {
     ///
     /// # Errors
     /// The body's error, which is recorded like a result once the code has seen it, its text cut to
-    /// 4 KiB; a key that was used before, or is over 256 bytes; a result over 1 MiB.
+    /// 4 KiB; a key that was used before, or is over 256 bytes; a result over 1 MiB or nested
+    /// over 100 levels deep.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body where it stands; the key is spent all the same.
@@ -92,13 +107,14 @@ impl RunContext {
     }
 
     /// Emits a chunk of output: any JSON value. Returns once it is queued; observers see it once it
-    /// is durable. A fast run waits here for a slow disk.
+    /// is durable. A fast run waits here for a slow disk, in no order with the results of steps that
+    /// run at the same time.
     ///
     /// Outside steps the nth event of an entry is the nth event of the run: what the log has is not
     /// appended again.
     ///
     /// # Errors
-    /// A chunk that is no JSON, or over 256 KiB.
+    /// A chunk that is no JSON, over 256 KiB or nested over 100 levels deep.
     ///
     /// # Cancel safety
     /// Dropped while it waits for room, nothing was emitted.
@@ -147,7 +163,7 @@ impl RunContext {
     /// never coalesced, and not doubled by a crash. The same name may be reported repeatedly.
     ///
     /// # Errors
-    /// An empty name, data that is no JSON or over 64 KiB.
+    /// An empty name, data that is no JSON, over 64 KiB or nested over 100 levels deep.
     ///
     /// # Cancel safety
     /// Dropped before it returned, the milestone may or may not have been reported.
@@ -179,15 +195,15 @@ impl RunContext {
 
     /// Reports progress. Never waits and never fails: of reports in quick succession only the newest
     /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once. One over the
-    /// limit of a chunk, 256 KiB, is dropped, and the one before it stands.
+    /// limits of a chunk is dropped, and the one before it stands.
     pub fn progress(&self, progress: Progress) {
         // What is only repeated after a crash was reported before it.
         if !self.shared.lock().journal.is_caught_up() {
             return;
         }
-        let bytes = progress_body(&progress.data).len();
+        let body = progress_body(&progress.data);
         let limit = self.shared.node.limits.chunk_bytes_max;
-        if let Err(error) = limits::check("the progress report", bytes, limit) {
+        if let Err(error) = check_json("the progress report", body.as_bytes(), limit) {
             let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
             tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
             return;
@@ -197,7 +213,8 @@ impl RunContext {
         self.shared.wake_actor(&mut inner);
     }
 
-    /// Waits until everything that was emitted so far is durable.
+    /// Waits until everything that was emitted so far is durable; in no order with the results of
+    /// steps that run at the same time.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -274,8 +291,7 @@ impl RunContext {
     ) -> Result<Vec<u8>, RunError> {
         let bytes = serde_json::to_vec(value)
             .map_err(|error| RunError::new(format!("{what} is no JSON: {error}")).permanent())?;
-        limits::check(what, bytes.len(), bytes_max)
-            .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+        check_json(what, &bytes, bytes_max)?;
         Ok(bytes)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ghostlight_protocol::{Failure, IdError, Status, TooLarge};
+use ghostlight_protocol::{Failure, IdError, Status, TooDeep, TooLarge, limits};
 use ghostlight_storage as storage;
 
 /// The error of user code: a text, and what callers may branch on.
@@ -64,6 +64,18 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for RunError {
     }
 }
 
+/// Refuses JSON that must not be recorded; trying again is useless.
+pub(crate) fn check_json(
+    what: &'static str,
+    json: &[u8],
+    bytes_max: usize,
+) -> Result<(), RunError> {
+    limits::check(what, json.len(), bytes_max)
+        .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+    limits::check_depth(what, json)
+        .map_err(|error| RunError::from(error).kind("too-deep").permanent())
+}
+
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.failure.message)
@@ -86,6 +98,9 @@ pub enum Error {
     /// A payload over its limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// A JSON payload that is nested too deeply.
+    #[error(transparent)]
+    TooDeep(#[from] TooDeep),
     /// An agent type that was not registered when the system was built.
     #[error("agent type {asked:?} is not registered; registered are: {}", registered.join(", "))]
     UnknownType {

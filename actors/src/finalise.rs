@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{
     AgentKey, AgentPath, End, Failure, NotCompleted, Outcome, Phase, RunKey, limits,
@@ -76,14 +77,16 @@ pub(crate) fn add_end(
         record.state = record.state.apply(Event::Ended(kind)).unwrap_or(record.state);
     }
     let (agent, run) = (AgentKey::from(parent), writer.run());
-    commit.changes.delete(&Key::live(agent, run));
+    if !planted(Planted::KeepLive) {
+        commit.changes.delete(&Key::live(agent, run));
+    }
     if let Some(due_ms) = record.wake_at_ms.take() {
         commit.changes.delete(&Key::timer(due_ms, run));
     }
     if let Some(number) = record.queue_number.take() {
         commit.changes.delete(&Key::queue(agent, number, run));
     }
-    if owes_finish {
+    if owes_finish && !planted(Planted::OweNothing) {
         commit.changes.put(&Key::owed(agent, run, FINISH), &owed(record, commit.now_ms));
     }
     record.end = Some(end);

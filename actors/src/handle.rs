@@ -63,12 +63,13 @@ impl<A: Agent> AgentHandle<A> {
     /// same input joins the run, or returns how it ended. Inside a run, the outcome is recorded
     /// like a step's result, and an id that is left out derives from the run, so that a crash
     /// starts nothing twice. Outside a run, a new run waits here, with nothing recorded, while the
-    /// system executes as many as its limits allow.
+    /// system executes as many as its limits allow. Inside a run it is recorded at once, and waits
+    /// for its place then; whoever waits for it gives its own place away meanwhile.
     ///
     /// # Errors
     /// The future resolves to [`Error::UnknownType`], [`Error::DifferentInput`],
     /// [`Error::WrongType`], [`Error::DifferentMode`], [`Error::CapExceeded`], invalid ids, payloads
-    /// over their limit: nothing is written then; and to failures of the store.
+    /// over their limits of bytes and of depth: nothing is written then; and to failures of the store.
     ///
     /// # Cancel safety
     /// Dropping the future does not cancel the run, unless
@@ -198,31 +199,31 @@ macro_rules! dispatch_options {
         impl<A: Agent, C: Child> $type<A, C> {
             /// Gives the run an id of 1 to 256 bytes. Dispatching an id again joins its run.
             pub fn id(mut self, id: impl Into<String>) -> Self {
-                self.options.id = Some(id.into());
+                self.dispatch.options.id = Some(id.into());
                 self
             }
 
             /// Groups the run with others of a tool call.
             pub fn parent_tool_call_id(mut self, id: impl Into<String>) -> Self {
-                self.options.parent_tool_call_id = Some(id.into());
+                self.dispatch.options.parent_tool_call_id = Some(id.into());
                 self
             }
 
             /// Sets the run's place among its siblings; 0 by default.
             pub fn display_order(mut self, order: i64) -> Self {
-                self.options.display_order = order;
+                self.dispatch.options.display_order = order;
                 self
             }
 
             /// Says how observers show the run: a JSON object, carried opaquely.
             pub fn display(mut self, display: serde_json::Value) -> Self {
-                self.options.display = Some(display);
+                self.dispatch.options.display = Some(display);
                 self
             }
 
             /// Says what observers are shown of the input, in place of the input itself.
             pub fn input_preview(mut self, preview: serde_json::Value) -> Self {
-                self.options.input_preview = Some(preview);
+                self.dispatch.options.input_preview = Some(preview);
                 self
             }
         }

@@ -9,6 +9,7 @@ mod start;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
@@ -23,13 +24,13 @@ use crate::finalise::Decided;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
-use crate::node::Permit;
-use crate::past::Past;
+use crate::past::{Past, Signals};
+use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
 pub(crate) use clear::{bury, children, purge};
-pub(crate) use start::start_existing;
+pub(crate) use start::{joins, start_existing};
 
 /// What a lane does.
 pub(crate) enum Operation {
@@ -51,7 +52,7 @@ pub(crate) enum Operation {
         cancelled: Cancelled,
     },
     Resume {
-        woken: bool,
+        cause: Cause,
         reply: Option<Reply<()>>,
     },
     Inspect {
@@ -69,6 +70,17 @@ pub(crate) enum Operation {
     },
 }
 
+/// Why a run is entered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// What it waited for has come.
+    Woken,
+    /// It is live in the store, and nobody executes it.
+    Found,
+    /// Its actor is gone, and has told nobody why.
+    Lost,
+}
+
 /// A recorded run on its way to its actor.
 #[derive(Debug)]
 pub(crate) struct Entering {
@@ -78,6 +90,8 @@ pub(crate) struct Entering {
     pub(crate) past: Past,
     /// Its place, if it has one already.
     pub(crate) permit: Permit,
+    /// An earlier life was lost, and may have entered the code.
+    pub(crate) lost: bool,
 }
 
 /// Brings a cancel to a run that is on its way to its actor.
@@ -95,6 +109,8 @@ pub(crate) struct LaneEnd {
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
     pub(crate) admission: Option<Admission>,
+    /// Why the run, which goes on, was not cancelled.
+    pub(crate) not_cancelled: Option<Error>,
 }
 
 /// What an admission from the queue came to.
@@ -107,8 +123,14 @@ pub(crate) enum Admission {
 }
 
 impl LaneEnd {
-    pub(crate) const UNCHANGED: Self =
-        Self { entering: None, live: false, holds_slot: None, queued: 0, admission: None };
+    pub(crate) const UNCHANGED: Self = Self {
+        entering: None,
+        live: false,
+        holds_slot: None,
+        queued: 0,
+        admission: None,
+        not_cancelled: None,
+    };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 
@@ -141,8 +163,8 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Enter { entering, cancelled } => {
             start::enter(args, run_id, *entering, cancelled).await
         }
-        Operation::Resume { woken, reply } => {
-            let (end, answer) = match resume::resume(args, run_id, woken).await {
+        Operation::Resume { cause, reply } => {
+            let (end, answer) = match resume::resume(args, run_id, cause).await {
                 Ok(end) => (end, Ok(())),
                 Err(error) => {
                     tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
@@ -208,7 +230,10 @@ impl Stored {
 
     /// The log's next writer.
     pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
-        let head = Head { epoch: self.head.epoch + 1, ..self.head };
+        let mut head = Head { epoch: self.head.epoch + 1, ..self.head };
+        if planted(Planted::ReuseNumber) {
+            head.next_number -= 1;
+        }
         LogWriter::new(run, incarnation, head, self.head_revision)
     }
 }
@@ -268,7 +293,7 @@ pub(crate) async fn inspect_stored(
         Some(Outcome::Completed(output)) => Some(crate::info::parse_json(&output)),
         Some(Outcome::NotCompleted(_)) | None => None,
     };
-    let signals = Past::read(committer, run).await?.signals;
+    let signals = Signals::read(committer, run).await?;
     Ok(Inspection {
         run: run_info(&stored.record)?,
         output,
@@ -287,7 +312,7 @@ pub(crate) async fn spawn(
     entering: Entering,
     decided: Option<Decided>,
 ) -> Result<LaneEnd, Error> {
-    let Entering { record, record_revision, writer, past, permit } = entering;
+    let Entering { record, record_revision, writer, past, permit, lost: _ } = entering;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;
@@ -324,6 +349,7 @@ pub(crate) struct Found {
     pub(crate) live: Vec<RunId>,
     /// Runs that nobody executes, and that neither a timer nor another run will wake.
     pub(crate) lost: Vec<RunId>,
+    /// How many runs wait in the queue, but for those of types that are not registered.
     pub(crate) queued: usize,
     pub(crate) next_queue_number: u64,
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
@@ -373,8 +399,8 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
         }
     }
     each(&node.committer, Key::queue_of(agent), |key, value| {
-        codec::decode::<QueuedRecord>(key, value)?;
-        found.queued += 1;
+        let record: QueuedRecord = codec::decode(key, value)?;
+        found.queued += usize::from(node.kinds.executes(&record.agent_type));
         found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
         Ok(())
     })
@@ -412,15 +438,25 @@ pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error>
     })
 }
 
-/// The run that is admitted next.
+/// The run that is admitted next: the first, but for those of types that are not registered.
 pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
     let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
-    let limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
-    let page = args.node.committer.scan(prefix, None, limit).await?;
-    let Some(entry) = page.into_iter().next() else { return Ok(None) };
-    let key = Key::from_bytes(entry.key);
-    let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
-    Ok(Some(valid_id(&key, &record.run_id)?))
+    let mut limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
+    let mut after = None;
+    loop {
+        let page = args.node.committer.scan(prefix.clone(), after, limit).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        after = Some(last.key.clone());
+        for entry in page {
+            let key = Key::from_bytes(entry.key);
+            let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
+            if args.node.kinds.executes(&record.agent_type) {
+                return Ok(Some(valid_id(&key, &record.run_id)?));
+            }
+        }
+        // Almost always it is the first.
+        limit = PAGE;
+    }
 }
 
 async fn queue_position(

@@ -30,6 +30,7 @@ mod messages;
 mod node;
 mod offline;
 mod past;
+mod place;
 mod probe;
 mod registry;
 mod run_actor;

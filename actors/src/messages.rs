@@ -6,12 +6,13 @@ use ghostlight_protocol::RunId;
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage as storage;
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::Error;
 use crate::error::RunError;
 use crate::info::{Inspection, RawOutcome};
 use crate::lanes::LaneEnd;
-use crate::node::Permit;
+use crate::place::Permit;
 use crate::registry::Returned;
 use crate::shared::Dormant;
 use crate::turns::TurnEnd;
@@ -59,6 +60,8 @@ pub(crate) enum RunRequest {
     /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
     /// has to.
     Recover(Option<Reply<()>>),
+    /// The run's actor is gone, and has told nobody why.
+    Lost,
     /// A slot is free for the run.
     Admit,
 }
@@ -73,11 +76,13 @@ pub(crate) enum AgentMsg {
     ClearOverdue(RunId),
     /// The operation in a run's lane is done.
     LaneDone(RunId, LaneEnd),
-    /// A run owes the agent a finish hook.
-    Owed(RunId),
+    /// A run owes the agent a finish hook, which a shutdown waits for.
+    Owed(RunId, TaskTrackerToken),
     /// A failed delivery is tried again.
     OwedAgain(RunId),
     TurnDone(TurnEnd),
+    /// The last open tail of the agent's runs is closed.
+    Unwatched,
     /// The queue may have a head now.
     AdmitAgain,
     /// Perhaps nothing has happened for the idle time.
@@ -120,6 +125,8 @@ pub(crate) enum RunMsg {
     Overdue,
     /// The cancels of all descendants are durable.
     Cascaded,
+    /// A dispatch of the run's own id.
+    Start(Box<StartRun>, Reply<Started>),
     Inspect(Reply<Option<Inspection>>),
     Cancel(String, Reply<()>),
     Tail(Reply<Option<()>>),

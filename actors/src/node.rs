@@ -10,14 +10,14 @@ use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, ActorRef, MessagingErr};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::agents::Agents;
+use crate::agents::{Agents, Asker, Watched};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
@@ -37,23 +37,23 @@ pub(crate) struct Node {
     pub(crate) hub: Hub,
     pub(crate) live: LiveRuns,
     pub(crate) agents: Agents,
+    pub(crate) watched: Watched,
     pub(crate) timers: Timers,
     pub(crate) waits: Waits,
     pub(crate) purge: Notify,
-    runnable: Arc<Semaphore>,
+    pub(crate) runnable: Arc<Semaphore>,
     pub(crate) supervisors: OnceLock<Supervisors>,
     /// Why the store accepts no writes any more.
     failure: OnceLock<storage::Error>,
     /// No new work is taken.
     pub(crate) draining: AtomicBool,
     seed: Mutex<fastrand::Rng>,
+    /// The turns that are due or at work.
+    pub(crate) turns: TaskTracker,
     tasks: TaskTracker,
     kill: CancellationToken,
     probe: Option<Arc<dyn Probe>>,
 }
-
-/// A place among the runs that execute at once; `None` where none is needed.
-pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 
 /// Two supervisors, side by side: a parent's death never touches a child.
 pub(crate) struct Supervisors {
@@ -86,6 +86,7 @@ impl Node {
             incarnation,
             live: LiveRuns::default(),
             agents: Agents::default(),
+            watched: Watched::default(),
             timers: Timers::default(),
             waits: Waits::default(),
             purge: Notify::new(),
@@ -93,6 +94,7 @@ impl Node {
             failure: OnceLock::new(),
             draining: AtomicBool::new(false),
             seed: Mutex::new(fastrand::Rng::with_seed(seed)),
+            turns: TaskTracker::new(),
             tasks: TaskTracker::new(),
             kill: CancellationToken::new(),
             probe,
@@ -121,6 +123,11 @@ impl Node {
         self.runnable.close();
     }
 
+    /// Waits until the system stops.
+    pub(crate) async fn stopped(&self) {
+        self.kill.cancelled().await;
+    }
+
     /// Waits until every task of the system is gone.
     pub(crate) async fn tasks_ended(&self) {
         self.tasks.close();
@@ -137,25 +144,6 @@ impl Node {
             self.runnable.close();
             self.hub.close();
         }
-    }
-
-    /// Waits for a place for a run of `parent`. What a run dispatches goes with it: it may wait for
-    /// that, and if both took a place, runs that wait could hold them all.
-    pub(crate) async fn permit(&self, parent: &AgentPath) -> Result<Permit, Error> {
-        if parent.parent().is_some() {
-            return Ok(None);
-        }
-        let permit = Arc::clone(&self.runnable).acquire_owned().await;
-        permit.map(|permit| Some(Arc::new(permit))).map_err(|_| self.gone())
-    }
-
-    /// As [`Node::permit`], if that does not have to wait.
-    pub(crate) fn permit_now(&self, parent: &AgentPath) -> Option<Permit> {
-        if parent.parent().is_some() {
-            return Some(None);
-        }
-        let permit = Arc::clone(&self.runnable).try_acquire_owned().ok()?;
-        Some(Some(Arc::new(permit)))
     }
 
     /// Why the store accepts no writes any more, if it does not.
@@ -185,21 +173,28 @@ impl Node {
 
     /// Tells the parent that it owes itself a finish hook; its rows say so, too.
     pub(crate) fn owed(self: &Arc<Self>, parent: &AgentPath, run: &RunId) {
-        self.send(parent, AgentMsg::Owed(run.clone()));
+        // From here on, before anybody learns that the run has ended, a shutdown waits for it.
+        let message = AgentMsg::Owed(run.clone(), self.turns.token());
+        self.send_as(Asker::Inside, parent, message);
     }
 
     /// Sends a message to an agent, bringing it into memory if need be.
     pub(crate) fn send(self: &Arc<Self>, agent: &AgentPath, message: AgentMsg) {
+        self.send_as(Asker::Outside, agent, message);
+    }
+
+    fn send_as(self: &Arc<Self>, asker: Asker, agent: &AgentPath, message: AgentMsg) {
         let (node, agent, mut message) = (Arc::clone(self), agent.clone(), message);
         self.spawn(async move {
             // What cannot be delivered now is found in the store by the next start of the agent.
-            while let Ok(actor) = node.agent(&agent).await {
+            while let Ok(actor) = node.agent_for(asker, &agent).await {
                 match actor.cast(message) {
                     Err(MessagingErr::SendErr(unsent)) => message = unsent,
                     _ => return,
                 }
-                // It has just ended, and its end is told to us in a moment.
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                if node.departed(&agent, actor.get_id()).await.is_err() {
+                    return;
+                }
             }
         });
     }
@@ -209,8 +204,8 @@ impl Node {
     pub(crate) fn bring_back_if_needed(self: &Arc<Self>, args: AgentArgs, leaving: ActorId) {
         let node = Arc::clone(self);
         self.spawn(async move {
-            while node.agents.get(&args.path).is_some_and(|actor| actor.get_id() == leaving) {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            if node.departed(&args.path, leaving).await.is_err() {
+                return;
             }
             let needed = match lanes::look_around(&args).await {
                 Ok(found) => found.needs_agent(node.clock.now_ms()),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ghostlight_protocol::journal::{Act, Recorded};
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{Failure, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::{PAGE, Payload};
@@ -21,6 +22,37 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Reads the signals out of a run's log, a page at a time; payloads of everything else stay where
+    /// they are.
+    pub(crate) async fn read(committer: &Committer, run: RunKey) -> Result<Self, storage::Error> {
+        let mut signals = Self::default();
+        let (mut newest, mut after) = (None, None);
+        loop {
+            let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.key.clone());
+            for entry in page {
+                let key = Key::from_bytes(entry.key);
+                let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
+                for mut entry in record.entries {
+                    match entry {
+                        LogEntry::Progress { .. } => newest = Some(entry),
+                        LogEntry::Milestone { .. } => {
+                            frames::load(&mut entry, committer, run).await?;
+                            signals.note(&entry);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        if let Some(mut progress) = newest {
+            frames::load(&mut progress, committer, run).await?;
+            signals.note(&progress);
+        }
+        Ok(signals)
+    }
+
     /// Takes note of an entry whose payload is inline.
     pub(crate) fn note(&mut self, entry: &LogEntry) {
         let inline = |payload: &Payload| match payload {
@@ -66,7 +98,14 @@ impl Past {
         let mut after = None;
         loop {
             let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(past) };
+            let Some(last) = page.last() else {
+                if planted(Planted::ForgetStep)
+                    && let Some(Recorded::Completed(..)) = past.log.last()
+                {
+                    past.log.pop();
+                }
+                return Ok(past);
+            };
             after = Some(last.key.clone());
             for entry in page {
                 let key = Key::from_bytes(entry.key);

@@ -109,6 +109,11 @@ impl Kinds {
         self.kinds.contains_key(name)
     }
 
+    /// Whether runs of this type can be executed.
+    pub(crate) fn executes(&self, name: &str) -> bool {
+        self.kinds.get(name).is_some_and(|kind| kind.child.is_some())
+    }
+
     pub(crate) fn get(&self, name: &str) -> Result<&Arc<Kind>, Error> {
         self.kinds
             .get(name)

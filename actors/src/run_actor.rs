@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight_protocol::RunState;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Event;
 use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -23,10 +24,11 @@ use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
+use crate::lanes::joins;
 use crate::log_writer::LogWriter;
-use crate::messages::{CodeEnd, Reply, RunMsg};
-use crate::node::Permit;
+use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
+use crate::place::Permit;
 use crate::probe::Seen;
 use crate::registry::ErasedChild;
 use crate::shared::{Frozen, Shared};
@@ -85,7 +87,6 @@ pub(crate) struct RunActorState {
     progress_timer: bool,
     /// A timer that judges dormancy is under way.
     dormant_timer: bool,
-    permit: Permit,
 }
 
 impl Actor for RunActor {
@@ -133,7 +134,6 @@ impl Actor for RunActor {
             progress_at: None,
             progress_timer: false,
             dormant_timer: false,
-            permit,
         };
         // The process was lost between the request and the end.
         let cancelling = state.record.state.cancelling;
@@ -144,11 +144,15 @@ impl Actor for RunActor {
             }
             let _ = myself.cast(RunMsg::Queued);
         } else {
+            if state.apply(Event::Started) {
+                // Nothing waits for it, but it is not left for the code's first entry.
+                let _ = myself.cast(RunMsg::Queued);
+            }
             if cancelling {
                 // Before the code is entered, so that it never finds itself not cancelled.
                 state.cancel_is_durable(&myself);
             }
-            state.enter(&myself, child, input);
+            state.enter(&myself, child, input, permit);
         }
         Ok(state)
     }
@@ -177,6 +181,7 @@ impl Actor for RunActor {
                 state.cascades = state.cascades.saturating_sub(1);
                 state.pump(&myself);
             }
+            RunMsg::Start(start, reply) => state.start(&start, reply),
             RunMsg::Inspect(reply) => {
                 let _ = reply.send(state.inspection().map(Some));
             }
@@ -191,7 +196,13 @@ impl Actor for RunActor {
 
 impl RunActorState {
     /// Enters the code.
-    fn enter(&mut self, myself: &ActorRef<RunMsg>, child: Arc<dyn ErasedChild>, input: Vec<u8>) {
+    fn enter(
+        &mut self,
+        myself: &ActorRef<RunMsg>,
+        child: Arc<dyn ErasedChild>,
+        input: Vec<u8>,
+        permit: Permit,
+    ) {
         let shared = Arc::clone(&self.shared);
         let span = tracing::info_span!(
             "run",
@@ -200,6 +211,9 @@ impl RunActorState {
             attempt = shared.attempt
         );
         self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
+        if planted(Planted::ResumeTwice) && shared.attempt > 1 {
+            self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
+        }
         let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
         if let Some(first) = shared.node.before_code(&shared.path) {
             body = Box::pin(async move {
@@ -207,7 +221,7 @@ impl RunActorState {
                 body.await
             });
         }
-        let code = Code::new(body, Arc::clone(&shared));
+        let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
         let myself = myself.clone();
@@ -260,6 +274,22 @@ impl RunActorState {
         }
     }
 
+    /// Lets a dispatch of the run's id join it.
+    fn start(&self, start: &StartRun, reply: Reply<Started>) {
+        if self.ending.is_leaving() {
+            // Dropped unanswered, as a cancel is.
+            return;
+        }
+        if let Some(error) = &self.lost_to {
+            let _ = reply.send(Err(error.clone()));
+            return;
+        }
+        // After the end the actor is here for its code alone.
+        let stopping = matches!(self.ending, Ending::Ended);
+        let joined = joins(&self.stored, start, stopping);
+        let _ = reply.send(joined.map(|()| Started { already_existed: true, outcome: None }));
+    }
+
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {
         if self.ending.is_leaving() {
             // Dropped unanswered: the parent decides again once this actor is gone.
@@ -268,6 +298,10 @@ impl RunActorState {
         // Once all is over, the actor is here for its code alone, which blocks its thread.
         if matches!(self.ending, Ending::Lost) {
             let _ = reply.send(Err(self.lost_to.clone().unwrap_or(Error::Stopped)));
+            return;
+        }
+        if planted(Planted::SwallowCancel) {
+            let _ = reply.send(Ok(()));
             return;
         }
         self.cancel_replies.push(reply);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -103,6 +104,8 @@ pub(crate) struct Shared {
     pub(crate) attempt: u32,
     pub(crate) token: CancellationToken,
     pub(crate) blocking: TaskTracker,
+    /// How many waits of the code for other runs are open, journaled or not.
+    pub(crate) awaiting: AtomicUsize,
     pub(crate) actor: OnceLock<ActorRef<RunMsg>>,
     inner: Mutex<Inner>,
 }
@@ -151,6 +154,7 @@ impl Shared {
             attempt,
             token: CancellationToken::new(),
             blocking: TaskTracker::new(),
+            awaiting: AtomicUsize::new(0),
             actor: OnceLock::new(),
             inner: Mutex::new(inner),
         }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::RunError;
+use crate::error::check_json;
 use crate::shared::Shared;
 
 /// The durable key-values of a run; see [`RunContext::state`](crate::RunContext::state).
@@ -39,15 +40,14 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// Inside a step (return the value from the step instead), for a key over 256 bytes, and for a
-    /// value that is no JSON or over 1 MiB.
+    /// value that is no JSON, over 1 MiB or nested over 100 levels deep.
     ///
     /// # Cancel safety
     /// Dropped before it returned, the value may or may not have been written.
     pub async fn set(&self, key: &str, value: impl Serialize) -> Result<(), RunError> {
         let bytes = serde_json::to_vec(&value)?;
         let limit = self.shared.node.limits.state_bytes_max;
-        limits::check("the state value", bytes.len(), limit)
-            .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+        check_json("the state value", &bytes, limit)?;
         self.write(key, Some(bytes)).await
     }
 

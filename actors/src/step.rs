@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::RunError;
 use crate::code::{caught, resume};
+use crate::error::check_json;
 use crate::probe::Seen;
 use crate::shared::Shared;
 
@@ -202,8 +203,7 @@ impl<'a, T: Recorded> Step<'a, T> {
             let bytes = serde_json::to_vec(&value).map_err(|error| {
                 RunError::new(format!("the result is no JSON: {error}")).permanent()
             })?;
-            limits::check("the step's result", bytes.len(), limit)
-                .map_err(|error| RunError::from(error).kind("too-large").permanent())?;
+            check_json("the step's result", &bytes, limit)?;
             Ok(bytes)
         });
         let error = match result {

@@ -134,9 +134,10 @@ impl System {
         self.inner.node.committer.stats()
     }
 
-    /// Stops the system: takes no new work, waits for the runs that are being executed, at most as
-    /// long as the limits say (10 s), and closes the store. Runs that have not ended by then go on
-    /// with the next system, as after a crash. Returns how many those are.
+    /// Stops the system: takes no new work, waits for the runs that are being executed, and for the
+    /// hooks and turns that are due, at most as long as the limits say (10 s), and closes the store.
+    /// Runs that have not ended by then go on with the next system, as after a crash, and so do
+    /// deliveries that are still owed. Returns how many runs those are.
     ///
     /// Code that blocks a worker thread cannot be dropped: it is waited for beyond that limit, since
     /// the store is closed when nothing of the system is left. Use `step_blocking` for such code.
@@ -146,7 +147,11 @@ impl System {
     pub async fn shutdown(self) -> usize {
         let node = &self.inner.node;
         node.draining.store(true, Ordering::Release);
-        let drained = node.live.emptied();
+        let drained = async {
+            node.live.emptied().await;
+            node.turns.close();
+            node.turns.wait().await;
+        };
         // What is left is counted below.
         let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
         let left = node.live.len();

@@ -9,16 +9,19 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use ghostlight_protocol::frame::Frame;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{Phase, RunId, RunKey};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
 use crate::agent_ref::AgentRef;
+use crate::agents::Watch;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
+use crate::place::Awaiting;
 use crate::shared::Shared;
 use crate::waits::Stays;
 
@@ -80,6 +83,8 @@ pub(crate) struct Source {
     frames: Option<FrameMaker>,
     /// Subscribed once the log was read to its end: most readers of a run that has ended never do.
     live: Option<broadcast::Receiver<Published>>,
+    /// Gone once the tail is over.
+    watch: Option<Watch>,
     /// After `live`: fields are dropped in their order.
     _leave: Leave,
     /// The number of the next frame to deliver.
@@ -100,6 +105,7 @@ impl Tail {
         let source = Source {
             stage: Arc::clone(&stage),
             _leave: Leave::new(&agent.node, run),
+            watch: Some(Watch::new(&agent.node, &agent.path)),
             agent: agent.clone(),
             run,
             run_id,
@@ -171,8 +177,10 @@ impl Stream for Tail {
 
 impl Source {
     async fn frame(&mut self) -> Option<Result<Arc<Frame>, Error>> {
+        let _awaiting = Awaiting::begin(&self.agent.node);
         loop {
             if self.over {
+                self.watch = None;
                 return None;
             }
             if let Some(frame) = self.page.pop_front() {
@@ -187,6 +195,9 @@ impl Source {
             }
             let Some(live) = &mut self.live else {
                 self.live = Some(self.agent.node.hub.subscribe(self.run));
+                if planted(Planted::TailGap) {
+                    self.next += 1;
+                }
                 // Once more, so that nothing falls between the two.
                 self.behind = true;
                 continue;

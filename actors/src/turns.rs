@@ -8,12 +8,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::RESTART;
 use ractor::ActorRef;
 use storage::records::OwedRecord;
 use storage::{Changes, Key, codec};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
@@ -23,6 +25,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
+use crate::place::Awaiting;
 use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
@@ -69,6 +72,12 @@ enum Turn {
     AdHoc(AdHoc),
 }
 
+/// A turn that is due: a shutdown waits for it.
+struct Due {
+    turn: Turn,
+    work: TaskTrackerToken,
+}
+
 /// How a turn ended.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
@@ -92,7 +101,7 @@ pub(crate) fn refuse_own_queue(agent: &AgentPath) -> Result<(), Error> {
 }
 
 pub(crate) struct Turns {
-    queue: VecDeque<Turn>,
+    queue: VecDeque<Due>,
     /// Every delivery that is queued, running, or waiting for its next try.
     owed: BTreeSet<RunId>,
     waiting: BTreeMap<RunId, u64>,
@@ -100,7 +109,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    pub(crate) fn new(owed: Vec<(RunId, OwedRecord)>) -> Self {
+    pub(crate) fn new(node: &Node, owed: Vec<(RunId, OwedRecord)>) -> Self {
         let mut turns = Self {
             queue: VecDeque::new(),
             owed: BTreeSet::new(),
@@ -109,7 +118,7 @@ impl Turns {
         };
         for (run_id, record) in owed {
             if record.tries == 0 {
-                turns.owe(run_id);
+                turns.owe(run_id, node.turns.token());
             } else {
                 turns.owed.insert(run_id.clone());
                 turns.waiting.insert(run_id, record.due_ms);
@@ -118,15 +127,15 @@ impl Turns {
         turns
     }
 
-    pub(crate) fn owe(&mut self, run_id: RunId) {
+    pub(crate) fn owe(&mut self, run_id: RunId, work: TaskTrackerToken) {
         let waited = self.waiting.remove(&run_id).is_some();
         if self.owed.insert(run_id.clone()) || waited {
-            self.queue.push_back(Turn::Finish(run_id));
+            self.queue.push_back(Due { turn: Turn::Finish(run_id), work });
         }
     }
 
-    pub(crate) fn push(&mut self, turn: AdHoc) {
-        self.queue.push_back(Turn::AdHoc(turn));
+    pub(crate) fn push(&mut self, turn: AdHoc, work: TaskTrackerToken) {
+        self.queue.push_back(Due { turn: Turn::AdHoc(turn), work });
     }
 
     /// Whether a turn is running or queued; a delivery that waits for its next try is neither.
@@ -144,7 +153,7 @@ impl Turns {
         if self.running {
             return;
         }
-        let Some(turn) = self.queue.pop_front() else { return };
+        let Some(Due { turn, work }) = self.queue.pop_front() else { return };
         self.running = true;
         let (args, actor) = (args.clone(), myself.clone());
         let node = Arc::clone(&args.node);
@@ -156,6 +165,7 @@ impl Turns {
                 biased;
                 () = args.life.cancelled() => {}
                 end = execute(&args, turn) => {
+                    drop(work);
                     let _ = actor.cast(AgentMsg::TurnDone(end));
                 }
             }
@@ -192,9 +202,9 @@ impl Turns {
         });
     }
 
-    pub(crate) fn owed_again(&mut self, run_id: RunId) {
+    pub(crate) fn owed_again(&mut self, run_id: RunId, work: TaskTrackerToken) {
         if self.owed.contains(&run_id) {
-            self.queue.push_back(Turn::Finish(run_id));
+            self.queue.push_back(Due { turn: Turn::Finish(run_id), work });
         }
     }
 
@@ -279,6 +289,7 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
     node.seen(Seen::HookEnded { agent: &args.path, run_id, ok: matches!(result, Ok(Ok(()))) });
     let mut changes = Changes::new();
     let (wait, panicked) = match result {
+        Ok(Ok(())) if planted(Planted::DeliverTwice) => (Some(RETRY_FIRST), false),
         Ok(Ok(())) => {
             changes.delete(&key);
             (None, false)
@@ -295,7 +306,10 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
                 RETRY_FIRST.saturating_mul(2u32.saturating_pow(owed.tries.min(16))).min(RETRY_MAX);
             owed.tries = owed.tries.saturating_add(1);
             owed.due_ms = node.clock.now_ms().saturating_add(crate::clock::millis(wait));
-            changes.put(&key, &owed);
+            match planted(Planted::DropOwed) {
+                true => changes.delete(&key),
+                false => changes.put(&key, &owed),
+            };
             (Some(wait), panicked)
         }
     };
@@ -315,6 +329,8 @@ where
     Fut: Future<Output = T> + Send + 'static,
 {
     refuse_own_queue(agent)?;
+    // The turn, or one before it, may wait for runs.
+    let _awaiting = Awaiting::begin(node);
     let (sender, mut receiver) = tokio::sync::oneshot::channel();
     // Whatever becomes of the agent's lives, the turn is taken once.
     let turn = Arc::new(Mutex::new(Some((body, sender))));
@@ -349,8 +365,7 @@ where
                 false => down(agent, "the turn did not end: it panicked, or the agent crashed"),
             });
         }
-        // The end of the old life is told to us in a moment.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        node.departed(agent, actor.get_id()).await?;
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 
 use crate::messages::{AgentMsg, RunRequest};
-use crate::node::{Node, Permit};
+use crate::node::Node;
 use crate::shared::Shared;
 
 #[cfg(test)]
@@ -59,8 +59,6 @@ struct Entry {
     called: BTreeSet<u64>,
     /// The run has left memory, durably.
     outside: bool,
-    /// The run's place among those that the system executes.
-    permit: Permit,
 }
 
 impl Waits {
@@ -81,7 +79,6 @@ impl Waits {
             waits: BTreeMap::new(),
             called: BTreeSet::new(),
             outside: false,
-            permit: None,
         });
         entry.waits.insert(number, awaited);
         number
@@ -98,15 +95,13 @@ impl Waits {
         table.forget(awaited, number);
     }
 
-    /// Forgets the waits of a run: it is about to be entered again, or has ended. Returns the place
-    /// that it has kept.
-    pub(crate) fn release(&self, waiter: RunKey) -> Permit {
+    /// Forgets the waits of a run: it is about to be entered again, or has ended.
+    pub(crate) fn release(&self, waiter: RunKey) {
         let mut table = self.lock();
-        let entry = table.waiting.remove(&waiter)?;
+        let Some(entry) = table.waiting.remove(&waiter) else { return };
         for (number, awaited) in entry.waits {
             table.forget(awaited, number);
         }
-        entry.permit
     }
 
     /// The run's actor is gone: what it has not left outside memory, durably, is over.
@@ -116,13 +111,11 @@ impl Waits {
         }
     }
 
-    /// The run has left memory, durably, and keeps its place if it waits for others. Returns whether
-    /// it has to come back at once.
-    pub(crate) fn suspended(&self, waiter: RunKey, permit: Permit) -> bool {
+    /// The run has left memory, durably. Returns whether it has to come back at once.
+    pub(crate) fn suspended(&self, waiter: RunKey) -> bool {
         let mut table = self.lock();
         let Some(entry) = table.waiting.get_mut(&waiter) else { return false };
         entry.outside = true;
-        entry.permit = permit;
         !entry.called.is_empty()
     }
 

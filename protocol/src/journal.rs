@@ -17,6 +17,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::planted::{Planted, planted};
+
 /// Something a run's code waits for, and that is recorded when it completes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
@@ -292,6 +294,7 @@ impl<R> Journal<R> {
         let number = self.acts_done as u64;
         let acted = match self.acts.get(self.acts_done) {
             None => Acted::Append(number),
+            Some(Act::Milestone(_)) if planted(Planted::DoubleMilestone) => Acted::Append(number),
             Some(recorded) if recorded == act => Acted::Recorded(number),
             Some(recorded) => {
                 return Err(Mismatch {
@@ -373,6 +376,9 @@ impl<R> Journal<R> {
 
     /// When the nth sleep is due, if the log says so.
     pub fn sleep_due(&self, ordinal: u64) -> Option<u64> {
+        if planted(Planted::RestartSleep) {
+            return None;
+        }
         self.sleeps.get(&ordinal).copied()
     }
 

@@ -10,13 +10,14 @@ pub mod id;
 pub mod journal;
 pub mod limits;
 pub mod outcome;
+pub mod planted;
 pub mod reason;
 pub mod recovery;
 pub mod run;
 pub mod status;
 
 pub use id::{AgentKey, AgentPath, IdError, RunId, RunKey};
-pub use limits::{Limits, TooLarge};
+pub use limits::{Limits, TooDeep, TooLarge};
 pub use outcome::{Failure, FailureEnvelope, NotCompleted, Outcome};
 pub use reason::InterruptReason;
 pub use recovery::{NextAttempt, RecoveryPolicy, Retry};

@@ -9,6 +9,10 @@ pub const DEPTH_MAX: usize = 16;
 /// The most bytes of a summary or error text on the wire; longer ones are cut with a marker.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
+/// The most levels of arrays and objects in one another in a JSON payload. The parser reads 127 levels
+/// back, and a payload travels and is stored inside of others.
+pub const JSON_DEPTH_MAX: usize = 100;
+
 /// A payload over its limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {actual} bytes, over the limit of {limit}")]
@@ -29,7 +33,37 @@ pub fn check(what: &'static str, actual: usize, limit: usize) -> Result<(), TooL
     if actual > limit { Err(TooLarge { what, actual, limit }) } else { Ok(()) }
 }
 
-/// The limits of a system; all settable.
+/// A JSON payload that is nested too deeply to be read back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is nested more than {JSON_DEPTH_MAX} levels deep")]
+pub struct TooDeep {
+    /// What was too deep.
+    pub what: &'static str,
+}
+
+/// Fails when `json`, which has to be well-formed, is nested over [`JSON_DEPTH_MAX`] levels deep.
+///
+/// # Errors
+/// [`TooDeep`], naming `what`.
+pub fn check_depth(what: &'static str, json: &[u8]) -> Result<(), TooDeep> {
+    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => depth += 1,
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > JSON_DEPTH_MAX {
+            return Err(TooDeep { what });
+        }
+    }
+    Ok(())
+}
+
+/// The limits of a system; all settable but for the names' and the depths'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes of a run's input as JSON: 1 MiB.
@@ -46,9 +80,8 @@ pub struct Limits {
     pub state_bytes_max: usize,
     /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB.
     pub queued_bytes_max: usize,
-    /// The most runs that the root agents of a system have executed at once; then dispatch waits.
-    /// What those runs dispatch goes with them, and is not counted; those that wait outside memory for
-    /// what they have dispatched are: 100,000.
+    /// The most runs that a system executes at once; then a dispatch waits, and what a run dispatches
+    /// is recorded and waits. A run that waits for another one does not count: 100,000.
     pub runnable_runs_max: usize,
     /// Unread frames an observer may have before it is caught up from the log: 1,024.
     pub unread_frames_max: usize,
@@ -82,5 +115,21 @@ impl Default for Limits {
             progress_interval: Duration::from_millis(200),
             suspend_after: Duration::from_secs(1),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_what_is_nested_and_no_text() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let check = |json: &str| check_depth("it", json.as_bytes());
+        assert_eq!(check(&nested(JSON_DEPTH_MAX)), Ok(()));
+        assert_eq!(check(&nested(JSON_DEPTH_MAX + 1)), Err(TooDeep { what: "it" }));
+        assert_eq!(check(&format!("[{}1]", "{},[],".repeat(1_000))), Ok(()));
+        assert_eq!(check(&format!(r#"["{}"]"#, r#"[{\"["#.repeat(1_000))), Ok(()));
+        assert!(check(&format!(r#"["\\",{}]"#, nested(JSON_DEPTH_MAX))).is_err());
     }
 }

@@ -112,6 +112,7 @@ impl From<Error> for Problem {
         let (status, code) = match &error {
             Error::Id(_) => (StatusCode::BAD_REQUEST, "invalid-name"),
             Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+            Error::TooDeep(_) => (StatusCode::BAD_REQUEST, "too-deep"),
             Error::UnknownType { .. } => (StatusCode::BAD_REQUEST, "unknown-agent-type"),
             Error::NotAChild(_) => (StatusCode::BAD_REQUEST, "not-a-child"),
             Error::Json { .. } => (StatusCode::BAD_REQUEST, "invalid-json"),

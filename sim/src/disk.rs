@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use ghostlight::protocol::planted::{Planted, planted};
 use ghostlight::storage::{Backend, Batch, Entry, Error, Judge, Key, Limit, Versioned};
 
 use crate::durable::Change;
@@ -82,6 +83,9 @@ impl DiskOfLife {
     }
 
     async fn kill(&self, when: String) {
+        if planted(Planted::SurviveKill) {
+            return;
+        }
         self.world.kill(&when);
         std::future::pending::<()>().await;
     }
@@ -117,7 +121,9 @@ impl Backend for DiskOfLife {
             tokio::time::sleep(latency).await;
         }
         self.alive().await;
-        self.world.sync(number);
+        if !planted(Planted::SkipSync) {
+            self.world.sync(number);
+        }
         for fault in &faults {
             match *fault {
                 Fault::KillAfter => self.kill(format!("after commit {number}")).await,

@@ -53,9 +53,24 @@ pub(crate) fn cancel(world: &World) {
     let (Some(system), Some(run)) = (world.system(), world.last_begun()) else { return };
     let Some((parent, run_id)) = run.parent() else { return };
     world.trace("fault", format!("{run} is cancelled from outside"));
-    if let Ok(agent) = system.agent_at(&parent) {
-        tokio::spawn(async move { agent.cancel(run_id.as_str(), "simulated").await });
-    }
+    let Ok(agent) = system.agent_at(&parent) else { return };
+    let world = world.clone();
+    tokio::spawn(async move {
+        if agent.cancel(run_id.as_str(), "simulated").await.is_err() {
+            return;
+        }
+        let recorded = world.durable(|durable| {
+            let stored = durable.run_at(&run);
+            stored.is_none_or(|run| {
+                run.cleared || run.live.is_none() || {
+                    run.record.as_ref().is_some_and(|record| record.state.cancelling)
+                }
+            })
+        });
+        if !recorded {
+            world.violated("a cancel that was answered is durable", format!("not that of {run}"));
+        }
+    });
 }
 
 /// An agent has handled a message, and something befalls it.

@@ -51,6 +51,8 @@ pub struct Failure {
     pub invariant: String,
     /// In which way.
     pub text: String,
+    /// How many plans were executed until it was found, that one included.
+    pub plans: u64,
     /// The plan under which it was found.
     pub found: Plan,
     /// The shortest plan under which it still does not hold.
@@ -82,11 +84,11 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, invariant, text, found, plan, trace } = self;
+        let Self { scenario, invariant, text, plans, found, plan, trace } = self;
         writeln!(f, "scenario {scenario}: {invariant:?} does not hold: {text}\n")?;
         writeln!(f, "life     time what     (virtual time in seconds)")?;
         trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        writeln!(f, "\nfound under: {found}")?;
+        writeln!(f, "\nfound under: {found} (plan {plans})")?;
         writeln!(f, "shortest:    {plan}")?;
         write!(f, "again:       {}", self.command())
     }

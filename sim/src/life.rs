@@ -17,7 +17,7 @@ use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
 /// The longest that a life may take, in virtual time.
-const LIFE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest that what the drive has left behind may take, in virtual time.
 const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 

@@ -1,5 +1,6 @@
 //! The built-in invariants: what Ghostlight promises of every system. A file each.
 
+mod attempts;
 mod deliveries;
 mod ends;
 mod executions;
@@ -11,6 +12,7 @@ use crate::invariant::Invariant;
 
 pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
+        Box::<attempts::Attempts>::default(),
         Box::new(ends::Ends),
         Box::<executions::Executions>::default(),
         Box::<log::Log>::default(),

@@ -49,6 +49,10 @@ pub(crate) enum Counter {
 }
 
 impl Fault {
+    pub(crate) fn is_kill(self) -> bool {
+        matches!(self, Self::KillBefore | Self::KillTorn(_) | Self::KillAfter)
+    }
+
     pub(crate) fn counter(self) -> Counter {
         match self {
             Self::Evict | Self::CrashParent => Counter::Message,

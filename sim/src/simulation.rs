@@ -10,6 +10,9 @@ use crate::world::{Counts, Violation, World};
 /// More lives than a plan has faults, and a last one, are a world that does not come to an end.
 const SPARE_LIVES: usize = 3;
 
+/// More groups of commits than this are a world that does not come to an end.
+const COMMITS_MAX: u64 = 20_000;
+
 /// A simulation of a scenario: add what should go wrong, then [`check`](Simulation::check).
 #[must_use = "a simulation does nothing until `check` or `run` is called"]
 pub struct Simulation {
@@ -21,6 +24,7 @@ pub struct Simulation {
     evictions: bool,
     parent_crashes: bool,
     seeds: u64,
+    commits_max: u64,
     most: usize,
 }
 
@@ -39,6 +43,7 @@ impl Simulation {
             evictions: false,
             parent_crashes: false,
             seeds: 0,
+            commits_max: COMMITS_MAX,
             most: usize::MAX,
         }
     }
@@ -78,6 +83,12 @@ impl Simulation {
     /// [tolerates](Scenario::tolerates).
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.seeds = seeds;
+        self
+    }
+
+    /// Takes a world for endless after so many groups of commits: 20,000 unless it is set.
+    pub fn commits_max(mut self, groups: u64) -> Self {
+        self.commits_max = groups;
         self
     }
 
@@ -139,14 +150,38 @@ impl Simulation {
         Ok(report)
     }
 
+    /// Executes one plan, and returns its timeline.
+    ///
+    /// # Errors
+    /// The failure, if something does not hold under the plan.
+    pub fn trace(&self, plan: &Plan) -> Result<Vec<Line>, Box<Failure>> {
+        match self.execute(plan) {
+            Ok(world) => Ok(world.take_trace()),
+            Err(failed) => Err(Box::new(self.shrink(plan, failed))),
+        }
+    }
+
+    /// The random plan of a seed, as [`Simulation::seeds`] executes it.
+    pub fn plan_of(&self, seed: u64) -> Plan {
+        match self.execute(&Plan::calm(0)) {
+            Ok(world) => self.random(seed, world.counts()),
+            Err(_) => Plan::calm(seed),
+        }
+    }
+
     /// Executes one plan.
     fn one(&self, plan: &Plan, report: &mut Report) -> Result<Counts, Box<Failure>> {
-        match execute(&*self.scenario, plan) {
-            Ok(counts) => {
+        match self.execute(plan) {
+            Ok(world) => {
+                let counts = world.counts();
                 report.add(counts);
                 Ok(counts)
             }
-            Err(failed) => Err(Box::new(self.shrink(plan, failed))),
+            Err(failed) => {
+                let mut failure = self.shrink(plan, failed);
+                failure.plans = report.plans + 1;
+                Err(Box::new(failure))
+            }
         }
     }
 
@@ -220,12 +255,9 @@ impl Simulation {
     /// Leaves out of a plan whatever it fails without.
     fn shrink(&self, found: &Plan, failed: Failed) -> Failure {
         let (mut plan, mut failed) = (found.clone(), failed);
-        let attempt = |candidate: Plan, plan: &mut Plan, failed: &mut Failed| match execute(
-            &*self.scenario,
-            &candidate,
-        ) {
+        let mut attempt = |candidate: Plan, plan: &mut Plan| match self.execute(&candidate) {
             Err(again) if again.violation.invariant == failed.violation.invariant => {
-                (*plan, *failed) = (candidate, again);
+                (*plan, failed) = (candidate, again);
                 true
             }
             _ => false,
@@ -236,12 +268,12 @@ impl Simulation {
             while at < plan.faults.len() {
                 let mut candidate = plan.clone();
                 candidate.faults.remove(at);
-                if !attempt(candidate, &mut plan, &mut failed) {
+                if !attempt(candidate, &mut plan) {
                     at += 1;
                 }
             }
             if plan.latency_ms > 0 {
-                attempt(Plan { latency_ms: 0, ..plan.clone() }, &mut plan, &mut failed);
+                attempt(Plan { latency_ms: 0, ..plan.clone() }, &mut plan);
             }
             if plan == before {
                 break;
@@ -251,9 +283,44 @@ impl Simulation {
             scenario: self.scenario.name(),
             invariant: failed.violation.invariant,
             text: failed.violation.text,
+            plans: 0,
             found: found.clone(),
             plan,
             trace: failed.trace,
+        }
+    }
+
+    /// Lives through a plan until all is over, and once more.
+    fn execute(&self, plan: &Plan) -> Result<World, Failed> {
+        let scenario = &*self.scenario;
+        let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
+        let lives = plan.faults.len() + SPARE_LIVES;
+        let mut settled = 0;
+        for _ in 0..lives {
+            match live(scenario, &world) {
+                Ok(LifeEnd::Settled) => settled += 1,
+                Ok(LifeEnd::Killed) => {}
+                Ok(LifeEnd::Violated) => break,
+                Err(error) => {
+                    world.violated("a runtime can be made", error.to_string());
+                    break;
+                }
+            }
+            // The second one finds everything done, and has nothing to do.
+            if settled == 2 {
+                break;
+            }
+        }
+        if !world.kills_strike() {
+            // Or else a simulation without any crash would prove everything.
+            world.violated("a kill ends a life", "one did not".into());
+        }
+        if settled < 2 {
+            world.violated("a world comes to its end", format!("it has not in {lives} lives"));
+        }
+        match world.violation() {
+            None => Ok(world),
+            Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
         }
     }
 }
@@ -261,33 +328,4 @@ impl Simulation {
 struct Failed {
     violation: Violation,
     trace: Vec<Line>,
-}
-
-/// Lives through a plan until all is over, and once more.
-fn execute(scenario: &dyn Erased, plan: &Plan) -> Result<Counts, Failed> {
-    let world = World::new(plan.clone(), scenario.invariants());
-    let lives = plan.faults.len() + SPARE_LIVES;
-    let mut settled = 0;
-    for _ in 0..lives {
-        match live(scenario, &world) {
-            Ok(LifeEnd::Settled) => settled += 1,
-            Ok(LifeEnd::Killed) => {}
-            Ok(LifeEnd::Violated) => break,
-            Err(error) => {
-                world.violated("a runtime can be made", error.to_string());
-                break;
-            }
-        }
-        // The second one finds everything done, and has nothing to do.
-        if settled == 2 {
-            break;
-        }
-    }
-    if settled < 2 {
-        world.violated("a world comes to its end", format!("it has not in {lives} lives"));
-    }
-    match world.violation() {
-        None => Ok(world.counts()),
-        Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
-    }
 }

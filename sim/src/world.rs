@@ -21,6 +21,9 @@ use crate::trace::{Line, Trace};
 /// What the wall clock shows when a world begins: 2026-01-01.
 const EPOCH_MS: u64 = 1_767_225_600_000;
 
+/// More messages than this for each group of commits are a system that goes in circles.
+const MESSAGES_A_COMMIT: u64 = 10;
+
 /// What outlives every life of the simulated process. Clones share it.
 #[derive(Clone)]
 pub struct World {
@@ -66,7 +69,10 @@ struct Inner {
     elapsed: Duration,
     jumped_ms: i64,
     counts: Counts,
+    commits_max: u64,
     killed: bool,
+    kills_due: u64,
+    kills: u64,
     store_failed: bool,
     violation: Option<Violation>,
     promises: BTreeMap<String, String>,
@@ -90,7 +96,7 @@ pub struct Counts {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, invariants: Invariants) -> Self {
+    pub(crate) fn new(plan: Plan, invariants: Invariants, commits_max: u64) -> Self {
         let Invariants { always, finally, others } = invariants;
         let mut all = oracle::all();
         all.extend(others);
@@ -105,7 +111,10 @@ impl World {
             elapsed: Duration::ZERO,
             jumped_ms: 0,
             counts: Counts::default(),
+            commits_max,
             killed: false,
+            kills_due: 0,
+            kills: 0,
             store_failed: false,
             violation: None,
             promises: BTreeMap::new(),
@@ -264,6 +273,7 @@ impl World {
     pub(crate) fn kill(&self, when: &str) {
         let mut inner = self.lock();
         inner.killed = true;
+        inner.kills += 1;
         inner.line("fault", format!("the process is killed {when}"));
         drop(inner);
         self.shared.ended.notify_one();
@@ -273,6 +283,12 @@ impl World {
     pub(crate) fn is_alive(&self, life: u64) -> bool {
         let inner = self.lock();
         inner.life == life && !inner.killed
+    }
+
+    /// Whether every kill that was due has ended a life.
+    pub(crate) fn kills_strike(&self) -> bool {
+        let inner = self.lock();
+        inner.kills >= inner.kills_due
     }
 
     pub(crate) fn store_failed(&self) -> bool {
@@ -327,11 +343,20 @@ impl World {
         };
         *at += 1;
         let at = *at;
+        let Counts { commits, messages, .. } = inner.counts;
+        if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
+            let text = format!("it has not in {commits} groups of commits, {messages} messages");
+            inner.violate("a world comes to its end", text);
+            self.shared.ended.notify_one();
+        }
         let planned = inner.plan.faults.iter();
         let faults: Vec<Fault> = planned
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
+        // A disk that fails ends the life in its own way.
+        let fails = faults.contains(&Fault::Fail);
+        inner.kills_due += u64::from(!fails && faults.iter().any(|fault| fault.is_kill()));
         let latency = inner.plan.latency();
         (at, faults, latency)
     }

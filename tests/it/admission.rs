@@ -1,74 +1,13 @@
 //! Admission from the queue, when something comes between.
 
-use std::sync::{Arc, Mutex};
-
 use ghostlight::prelude::*;
 use ghostlight::protocol::{AgentKey, RunKey};
-use ghostlight::storage::{
-    self, Backend, Batch, Entry, Key as StoreKey, Limit, MemoryStore, Store, Versioned,
-};
+use ghostlight::storage::{Key as StoreKey, MemoryStore};
 use ghostlight::{AgentPath, Error, SystemBuilder};
-use tokio::time::Instant;
 
 use crate::bench::{Bench, Capped, Worker, bounded, hold, say};
-
-/// A store that cannot read what is below a prefix, so many times.
-#[derive(Clone, Default)]
-struct Unreadable {
-    store: MemoryStore,
-    fault: Arc<Mutex<Fault>>,
-}
-
-#[derive(Default)]
-struct Fault {
-    prefix: Vec<u8>,
-    times: usize,
-    failed_at: Vec<Instant>,
-}
-
-impl Unreadable {
-    fn fail(&self, key: StoreKey, times: usize) {
-        let fault = Fault { prefix: key.into_bytes(), times, failed_at: Vec::new() };
-        *self.fault.lock().unwrap() = fault;
-    }
-
-    fn failed_at(&self) -> Vec<Instant> {
-        self.fault.lock().unwrap().failed_at.clone()
-    }
-
-    fn read(&self, key: &[u8]) -> Result<(), storage::Error> {
-        let mut fault = self.fault.lock().unwrap();
-        if fault.failed_at.len() == fault.times || !key.starts_with(&fault.prefix) {
-            return Ok(());
-        }
-        fault.failed_at.push(Instant::now());
-        Err(storage::Error::Corrupt { key: "some key".into(), why: "a test says so".into() })
-    }
-}
-
-impl Backend for Unreadable {
-    async fn commit(
-        &mut self,
-        group: Vec<Batch>,
-    ) -> Result<Vec<Result<(), storage::Error>>, storage::Error> {
-        self.store.commit(&group)
-    }
-
-    async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, storage::Error> {
-        self.read(&key)?;
-        self.store.get(&key)
-    }
-
-    async fn scan(
-        &mut self,
-        prefix: Vec<u8>,
-        after: Option<Vec<u8>>,
-        limit: Limit,
-    ) -> Result<Vec<Entry>, storage::Error> {
-        self.read(&prefix)?;
-        self.store.scan(&prefix, after.as_deref(), limit)
-    }
-}
+use crate::support::Adder;
+use crate::support::unreadable::Unreadable;
 
 #[tokio::test(start_paused = true)]
 async fn an_admission_that_fails_is_tried_again_after_a_while() {
@@ -137,6 +76,57 @@ async fn a_dispatch_that_comes_before_an_admission_takes_its_slot() {
         let queued = capped.attach::<Worker>("queued").await.unwrap().unwrap();
         queued.outcome().await.unwrap().completed().unwrap();
         assert_eq!(bench.peak(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_run_of_a_type_that_is_gone_holds_up_nobody_and_waits_for_its_type() {
+    bounded(async {
+        let (store, bench) = (MemoryStore::new(), Bench::default());
+        let start = async |adder: bool| {
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            let builder = SystemBuilder::on_memory_store(store.reopen()).child(worker);
+            let builder = builder.agent(Capped(1, AtCap::Queue)).park_unregistered();
+            let builder = if adder { builder.child(Adder) } else { builder };
+            let system = builder.start().await.unwrap();
+            let capped = system.agent::<Capped>("c").unwrap();
+            (system, capped)
+        };
+        let (system, capped) = start(true).await;
+        capped.start::<Worker>(hold("g")).id("first").await.unwrap();
+        for id in ["sum", "cancelled"] {
+            capped.start::<Adder>(vec![1, 2]).id(id).await.unwrap();
+        }
+        for id in ["b", "c"] {
+            capped.start::<Worker>(say(id)).id(id).await.unwrap();
+        }
+        bench.seen("enter first", 1).await;
+        system.crash().await;
+
+        let (system, capped) = start(false).await;
+        bench.seen("enter first", 2).await;
+        bench.open("g");
+        let b = capped.attach::<Worker>("b").await.unwrap().unwrap();
+        assert_eq!(b.outcome().await.unwrap().completed().unwrap(), "b");
+        capped.cancel("cancelled", "enough").await.unwrap();
+        let c = capped.run::<Worker>(say("c")).id("c").await.unwrap();
+        assert_eq!(c.completed().unwrap(), "c");
+        let d = capped.run::<Worker>(say("d")).id("d").await.unwrap();
+        assert_eq!(d.completed().unwrap(), "d");
+        assert_eq!(bench.entered(), ["first", "first", "b", "c", "d"]);
+        assert!(capped.inspect("sum").await.unwrap().unwrap().run.queued);
+        // There is nothing for the agent to do, and nothing that it looks for.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(system.agents_in_memory(), []);
+        system.crash().await;
+
+        let (system, capped) = start(true).await;
+        let sum = capped.attach::<Adder>("sum").await.unwrap().unwrap();
+        assert_eq!(sum.outcome().await.unwrap().completed().unwrap(), 3);
+        let cancelled = capped.inspect("cancelled").await.unwrap().unwrap().run;
+        assert_eq!(cancelled.status, Status::Aborted);
+        drop(system);
     })
     .await;
 }

@@ -303,3 +303,26 @@ async fn an_incarnation_never_adopts_what_it_has_begun_itself() {
         assert!(*count == 1 || id.starts_with("old") && *count <= 2, "{id}: {count}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_crashes_before_a_run_is_entered_costs_it_no_attempt() {
+    // The disk takes 10 ms: the dispatch is durable at 20 ms, and the code is entered then.
+    for crash_at in 0..40 {
+        let data = Data::new();
+        let disk = data.disk(None).latency(Duration::from_millis(10));
+        let child = code(|cx, _| {
+            Box::pin(async move {
+                cx.sleep(Duration::from_millis(500)).await;
+                Ok(json!(cx.attempt()))
+            })
+        });
+        let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+        let assistant = assistant(&system);
+        let run = tokio::spawn(assistant.run::<Code>(json!(null)).id("r"));
+        tokio::time::sleep(Duration::from_millis(crash_at)).await;
+        ghostlight::testing::crash_agent(&system, assistant.agent_ref().path());
+        let end = timeout(LIMIT, run).await.unwrap().unwrap().unwrap();
+        assert_eq!(end.completed().unwrap(), json!(1), "crash at {crash_at} ms");
+        system.crash().await;
+    }
+}

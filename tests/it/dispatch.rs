@@ -2,10 +2,13 @@
 
 use futures_util::future::join_all;
 use ghostlight::prelude::*;
-use ghostlight::{DispatchOptions, Error, RunFilter, frame::FrameEvent};
+use ghostlight::protocol::RunKey;
+use ghostlight::storage::Key as StoreKey;
+use ghostlight::{DispatchOptions, Error, RunFilter, SystemBuilder, frame::FrameEvent};
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, bounded, failed, hold, say};
+use crate::support::unreadable::Unreadable;
 use crate::support::{Adder, Assistant};
 
 async fn started() -> (System, AgentHandle<Assistant>, Bench) {
@@ -331,6 +334,35 @@ async fn a_joined_caller_does_not_need_the_first_one() {
         let (end, ()) = futures_util::future::join(call, open).await;
         assert_eq!(end.unwrap().completed().unwrap(), "g");
         assert_eq!(bench.entered(), ["x"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_run_answers_a_dispatch_of_its_id_itself() {
+    bounded(async {
+        let (store, worker) = (Unreadable::default(), Worker::default());
+        let bench = worker.bench.clone();
+        let builder = SystemBuilder::on_backend(store.clone()).agent(Assistant);
+        let system = builder.child(worker).child(Adder).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let run = assistant.start::<Worker>(hold("g")).id("x").await.unwrap();
+        bench.seen("enter x", 1).await;
+        // The store is not asked: the run's actor knows.
+        store.fail(StoreKey::record(RunKey::new(assistant.path(), &"x".parse().unwrap())), 1);
+        assert!(assistant.start::<Worker>(hold("g")).id("x").await.unwrap().already_existed());
+        let refused = [
+            assistant.start::<Worker>(hold("h")).id("x").await.unwrap_err(),
+            assistant.start::<Worker>(hold("g")).id("x").detached().await.unwrap_err(),
+            assistant.start::<Adder>(vec![1]).id("x").await.unwrap_err(),
+        ];
+        assert!(matches!(&refused[0], Error::DifferentInput { .. }), "{refused:?}");
+        assert!(matches!(&refused[1], Error::DifferentMode { was: "awaited", .. }), "{refused:?}");
+        assert!(matches!(&refused[2], Error::WrongType { .. }), "{refused:?}");
+        assert!(store.failed_at().is_empty());
+        bench.open("g");
+        run.outcome().await.unwrap_err();
+        assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "g");
     })
     .await;
 }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use ghostlight::prelude::*;
+use ghostlight::storage::MemoryStore;
 use ghostlight::testing::{TestSystem, crash_agent};
-use ghostlight::{Error, RunFilter};
+use ghostlight::{Error, RunFilter, SystemBuilder};
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, failed, hold, say};
 use crate::support::code::Data;
+use crate::support::disk::Fault;
 
 /// A parent whose hooks note that they are called, and then do what the bench says.
 #[derive(Clone, Default)]
@@ -203,21 +205,17 @@ async fn a_clear_does_not_wait_for_a_start_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_no_hook() {
+async fn a_shutdown_waits_for_no_start_hook() {
     bounded(async {
         let (mut system, agent, bench) = started(Hooked::default()).await;
-        agent.run::<Worker>(say("a")).id("slow").await.unwrap();
         agent.start::<Worker>(say("a")).id("wait").await.unwrap();
         bench.seen("start wait", 1).await;
-        bench.seen("finish slow completed", 1).await;
         let begin = tokio::time::Instant::now();
         assert_eq!(system.system().clone().shutdown().await, 0);
         assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         bench.open("start");
-        bench.open("finish");
         system.crash().await.unwrap();
         bench.seen("start wait", 2).await;
-        bench.seen("finish slow completed", 2).await;
         bench.seen("finish wait completed", 1).await;
         assert_eq!(bench.count("enter wait"), 1);
     })
@@ -530,6 +528,152 @@ async fn a_cancel_beside_the_first_commit_after_the_hook_is_durable_once_answere
         let agent = system.agent::<Hooked>("h").unwrap();
         let run = agent.attach::<Worker>("x").await.unwrap().unwrap();
         assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_cancel_fails_before_it_is_entered_goes_on() {
+    for clears in [false, true] {
+        bounded(async {
+            let (data, hooked) = (Data::new(), Hooked::default());
+            let bench = hooked.bench.clone();
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            // The incarnation, the dispatch, the cancel.
+            let disk = data.disk(Some((3, Fault::Refuse)));
+            let system = data.on(&disk).agent(hooked).child(worker).start().await.unwrap();
+            let agent = system.agent::<Hooked>("h").unwrap();
+            let run = agent.start::<Worker>(say("a")).id("wait-a").await.unwrap();
+            bench.seen("start wait-a", 1).await;
+            let refused = match clears {
+                true => agent.clear(&RunFilter::default()).await.unwrap_err(),
+                false => run.cancel("enough").await.unwrap_err(),
+            };
+            assert!(matches!(refused, Error::Storage(_)), "{refused}");
+            // Nobody asks for the run any more, and no idle agent looks for what it has left.
+            bench.open("start");
+            let entered = bench.seen("enter wait-a", 1);
+            tokio::time::timeout(Duration::from_secs(1), entered).await.expect("entered at once");
+            assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "a");
+        })
+        .await;
+    }
+}
+
+/// The parts of a system whose agent `h` is [`Hooked`].
+async fn hooked_on(store: &MemoryStore, hooked: &Hooked) -> (System, AgentHandle<Hooked>) {
+    let worker = Worker { bench: hooked.bench.clone(), ..Worker::default() };
+    let builder = SystemBuilder::on_memory_store(store.reopen()).seed(1);
+    let system = builder.agent(hooked.clone()).child(worker).start().await.unwrap();
+    let agent = system.agent::<Hooked>("h").unwrap();
+    (system, agent)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_finish_hooks_that_are_due() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        // The hook of the first is at work, that of the second is due, and the third run ends later.
+        for id in ["slow-1", "slow-2"] {
+            agent.run::<Worker>(say("a")).id(id).await.unwrap();
+        }
+        agent.start::<Worker>(hold("g")).id("slow-3").await.unwrap();
+        bench.seen("enter slow-3", 1).await;
+        bench.seen("finish slow-1 completed", 1).await;
+        let open = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bench.open("g");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bench.open("finish");
+        };
+        let begin = tokio::time::Instant::now();
+        let (left, ()) = join(system.shutdown(), open).await;
+        assert_eq!((left, begin.elapsed().as_secs()), (0, 2));
+        let _next = hooked_on(&store, &hooked).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for id in 1..=3 {
+            assert_eq!(bench.count(&format!("finish slow-{id} completed")), 1, "slow-{id}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_no_longer_than_the_drain_for_a_hook_that_hangs() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        for id in ["slow-1", "2"] {
+            agent.run::<Worker>(say("a")).id(id).await.unwrap();
+        }
+        bench.seen("finish slow-1 completed", 1).await;
+        let begin = tokio::time::Instant::now();
+        assert_eq!(system.shutdown().await, 0);
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(bench.count("finish 2 completed"), 0);
+        bench.open("finish");
+        let _next = hooked_on(&store, &hooked).await;
+        bench.seen("finish 2 completed", 1).await;
+        bench.seen("finish slow-1 completed", 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_a_start_hook_is_no_attempt() {
+    bounded(async {
+        let (store, hooked) = (MemoryStore::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        for time in 1..=12 {
+            let (system, agent) = hooked_on(&store, &hooked).await;
+            agent.start::<Worker>(hold("g")).id("wait").await.unwrap();
+            bench.seen("start wait", time).await;
+            system.crash().await;
+        }
+        bench.open("start");
+        let (system, agent) = hooked_on(&store, &hooked).await;
+        bench.seen("enter wait", 1).await;
+        let run = agent.attach::<Worker>("wait").await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let info = run.inspect().await.unwrap().unwrap().run;
+        assert_eq!((info.status, info.attempt), (Status::Running, 1));
+        system.crash().await;
+        let (_system, agent) = hooked_on(&store, &hooked).await;
+        bench.seen("enter wait", 2).await;
+        let info = agent.inspect("wait").await.unwrap().unwrap().run;
+        assert_eq!((info.status, info.attempt), (Status::Running, 2));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_takes_the_process_down_at_once_is_not_entered_for_ever() {
+    bounded(async {
+        let (data, hooked) = (Data::new(), Hooked::default());
+        let bench = hooked.bench.clone();
+        for time in 1.. {
+            let recovery = RecoveryPolicy { attempts_max: 3, ..RecoveryPolicy::default() };
+            let worker = Worker { bench: bench.clone(), recovery, ..Worker::default() };
+            // Nothing that the run's actor commits is there before the crash.
+            let disk = data.disk(None).latency(Duration::from_millis(10));
+            let system = data.on(&disk).agent(hooked.clone()).child(worker).start().await.unwrap();
+            let agent = system.agent::<Hooked>("h").unwrap();
+            let run = agent.start::<Worker>(Do::Forever).id("a").await.unwrap();
+            let ended = tokio::select! {
+                () = bench.seen("enter a", time) => None,
+                ended = run.outcome() => Some(ended.unwrap()),
+            };
+            if let Some(ended) = ended {
+                assert_eq!(failed(ended).kind.as_deref(), Some("attempts-exhausted"));
+                // The first one may have been the hook's.
+                assert_eq!(time, 3 + 1 + 1);
+                break;
+            }
+            system.crash().await;
+        }
     })
     .await;
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use ghostlight::prelude::*;
-use ghostlight::storage::{self, MemoryStore, Store};
+use ghostlight::protocol::RunKey;
+use ghostlight::storage::{self, Key as StoreKey, MemoryStore, Store};
 use ghostlight::{Cursor, Error, Limits, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, hold, say};
+use crate::support::code::{Code, code};
+use crate::support::unreadable::Unreadable;
 use crate::support::{Adder, Assistant};
 
 async fn started(store: &MemoryStore) -> (System, AgentHandle<Assistant>, Bench) {
@@ -320,6 +323,61 @@ async fn an_agent_with_nothing_to_do_leaves_memory() {
         assert!(system.agents_in_memory().is_empty());
         assert_eq!(asleep.outcome().await.unwrap().completed().unwrap(), "");
         assert_eq!(asleep.inspect().await.unwrap().unwrap().run.attempt, 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_an_agent_that_is_leaving_waits_for_no_clock() {
+    bounded(async {
+        let system = System::in_memory().agent(Assistant).child(Adder).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        assistant.run::<Adder>(vec![1]).id("x").await.unwrap();
+        let begin = tokio::time::Instant::now();
+        for _ in 0..100 {
+            // The agent leaves with the other requests in its mailbox.
+            let evict = assistant.evict();
+            let run = assistant.run::<Adder>(vec![1]).id("x").into_future();
+            let asked =
+                tokio::join!(evict, assistant.inspect("x"), run, assistant.turn(|_| async {}));
+            asked.0.unwrap();
+            assert!(asked.1.unwrap().is_some());
+            assert_eq!(asked.2.unwrap().completed().unwrap(), 1);
+            asked.3.unwrap();
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_reads_no_results_of_steps() {
+    bounded(async {
+        let store = Unreadable::default();
+        let child = code(|cx, _| {
+            Box::pin(async move {
+                let big = "x".repeat(200_000);
+                cx.step("big", async || Ok(big)).await?;
+                cx.milestone("m", json!({ "text": "y".repeat(50_000) })).await?;
+                cx.progress(Progress::fraction(0.5));
+                Ok(json!(1))
+            })
+        });
+        let builder = SystemBuilder::on_backend(store.clone()).agent(Assistant);
+        let system = builder.child(child).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let run = assistant.start::<Code>(json!(null)).id("x").await.unwrap();
+        run.outcome().await.unwrap().completed().unwrap();
+        let key = RunKey::new(assistant.path(), &"x".parse().unwrap());
+        // The first payload in parts is the step's, the second one the milestone's.
+        let mut step = store.first(&StoreKey::parts_of(key)).into_bytes();
+        step.truncate(step.len() - size_of::<u32>());
+        store.fail(StoreKey::from_bytes(step), 1);
+        let seen = assistant.inspect("x").await.unwrap().unwrap();
+        assert_eq!((seen.output, seen.milestones.len()), (Some(json!(1)), 1));
+        let text = seen.milestones[0].data.as_ref().unwrap()["text"].as_str().unwrap().len();
+        assert_eq!((text, seen.progress.unwrap()["fraction"].clone()), (50_000, json!(0.5)));
+        assert!(store.failed_at().is_empty());
     })
     .await;
 }

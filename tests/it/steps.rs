@@ -2,10 +2,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use ghostlight::Error;
 use ghostlight::prelude::*;
 use ghostlight::testing::{Point, TestSystem};
 
-use crate::support::code::{Data, assistant, code, end};
+use crate::support::code::{Code, Data, assistant, code, end};
 use crate::support::{Adder, Assistant};
 
 #[tokio::test(start_paused = true)]
@@ -108,4 +109,56 @@ async fn a_report_over_the_limit_of_a_chunk_is_dropped() {
     end(&system).await.completed().unwrap();
     let progress = assistant(&system).inspect("r").await.unwrap().unwrap().progress.unwrap();
     assert_eq!(progress["fraction"], json!(0.5), "the one before it stands");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_nested_too_deeply_to_be_read_back_is_not_recorded() {
+    let deep = |levels| (1..levels).fold(json!([]), |inner, _| json!([inner]));
+    let child = code(move |cx, input| {
+        Box::pin(async move {
+            // A run inside: what it returns is recorded here, with something around it.
+            if let Some(levels) = input.as_u64() {
+                return Ok(deep(levels));
+            }
+            let mut told = Vec::new();
+            for levels in [100, 101, 200] {
+                let child = cx.agent::<Code>().run::<Code>(json!(levels)).await?;
+                told.push(match child.completed() {
+                    Ok(output) => (output == deep(levels)).to_string(),
+                    Err(NotCompleted::Error(failure)) => failure.kind.unwrap_or_default(),
+                    Err(other) => other.to_string(),
+                });
+                let key = ("deep", levels);
+                let step = cx.step(key, async || Ok(deep(levels))).await.map(|_| ());
+                let all = [
+                    step,
+                    cx.emit(deep(levels)).await,
+                    cx.milestone("m", deep(levels)).await,
+                    cx.state().set("s", deep(levels)).await,
+                ];
+                for result in all {
+                    told.push(match result {
+                        Ok(()) => "ok".to_owned(),
+                        Err(error) => error.kind_str().unwrap_or_default().to_owned(),
+                    });
+                }
+            }
+            let state: Option<serde_json::Value> = cx.state().get("s")?;
+            assert_eq!(state, Some(deep(100)));
+            Ok(json!(told))
+        })
+    });
+    let system = Data::new().start(child).await;
+    let told = end(&system).await.completed().unwrap();
+    let refused = ["too-deep"; 10];
+    let expected = ["true", "ok", "ok", "ok", "ok"].iter().chain(&refused).collect::<Vec<_>>();
+    assert_eq!(told, json!(expected));
+    let agent = assistant(&system);
+    let seen = agent.inspect("r").await.unwrap().unwrap();
+    assert_eq!(seen.milestones[0].data, Some(deep(100)));
+    let refused = agent.start::<Code>(deep(101)).id("deep").await.unwrap_err();
+    assert!(matches!(refused, Error::TooDeep(_)), "{refused}");
+    assert_eq!(refused.to_string(), "the run's input is nested more than 100 levels deep");
+    assert!(agent.inspect("deep").await.unwrap().is_none());
+    assert!(agent.start::<Code>(deep(100)).id("deep").await.is_ok());
 }

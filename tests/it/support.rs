@@ -5,6 +5,7 @@ pub(crate) mod disk;
 pub(crate) mod image;
 pub(crate) mod ledger;
 pub(crate) mod script;
+pub(crate) mod unreadable;
 pub(crate) mod world;
 
 use ghostlight::prelude::*;

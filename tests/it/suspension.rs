@@ -81,6 +81,27 @@ async fn an_agent_of_sleeping_runs_leaves_memory_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_whose_runs_are_watched_stays_until_nobody_watches_them() {
+    let data = Data::new();
+    let system = data.start(sleeper()).await;
+    let run = assistant(&system).start::<Code>(json!(3_600_000)).id("r").await.unwrap();
+    let mut tails = [run.tail(After::START), run.tail(After::START)];
+    for tail in &mut tails {
+        tail.next().await.unwrap().unwrap();
+    }
+    let [first, second] = tails;
+    for tail in [first, second] {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!((system.live_runs(), system.agents_in_memory().len()), (0, 1));
+        drop(tail);
+    }
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(system.agents_in_memory().len(), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(system.agents_in_memory(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sleep_survives_crashes_and_fires_when_it_was_due_meanwhile() {
     for (down, left) in [(1, 3000), (10_000, 0)] {
         let data = Data::new();

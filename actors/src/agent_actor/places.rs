@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{RunId, RunKey};
 use ractor::ActorRef;
 
@@ -26,6 +27,11 @@ impl AgentState {
         let held = self.slots.contains(&run);
         let queues = self.args.kind.settings.at_cap == AtCap::Queue;
         match self.args.kind.settings.max_concurrent_runs {
+            Some(_) if planted(Planted::IgnoreCap) => {
+                self.starting.insert(run_id.clone());
+                self.slots.insert(run);
+                Some(Operation::Start { start, reply, held })
+            }
             // A run that waits was first.
             Some(cap) if !held && (self.slots.len() >= cap || (queues && self.queued > 0)) => {
                 if !queues && !self.provisional.is_empty() {

@@ -26,7 +26,7 @@ impl AgentState {
                 self.args.node.spawn(self.args.operations.track_future(task));
             }
             RunRequest::Start(start, reply) => {
-                let task = async move { lanes::start_existing(&args, &start, reply).await };
+                let task = async move { lanes::start_existing(&args, &start, true, reply).await };
                 self.args.node.spawn(self.args.operations.track_future(task));
             }
             RunRequest::Cancel(reason, reply) => match cancel.take() {
@@ -52,7 +52,7 @@ impl AgentState {
                     let _ = reply.send(Ok(()));
                 }
             }
-            RunRequest::Wake | RunRequest::Admit => {}
+            RunRequest::Wake | RunRequest::Lost | RunRequest::Admit => {}
         }
     }
 
@@ -72,11 +72,7 @@ impl AgentState {
             }
             RunRequest::Tail(reply) => RunMsg::Tail(self.relay(actor.as_ref(), reply)),
             RunRequest::Start(start, reply) => {
-                // Reads alone: the run's actor goes on meanwhile.
-                let args = self.args.clone();
-                let task = async move { lanes::start_existing(&args, &start, reply).await };
-                self.args.node.spawn(self.args.operations.track_future(task));
-                return;
+                RunMsg::Start(start, self.relay(actor.as_ref(), reply))
             }
             RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
             // A live run needs none of it.
@@ -84,7 +80,9 @@ impl AgentState {
                 let _ = reply.send(Ok(()));
                 return;
             }
-            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Lost | RunRequest::Admit => {
+                return;
+            }
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {
@@ -96,6 +94,7 @@ impl AgentState {
         };
         // The actor has just ended: decide again once its exit notice is here.
         let request = match unsent {
+            RunMsg::Start(start, reply) => RunRequest::Start(start, reply),
             RunMsg::Inspect(reply) => RunRequest::Inspect(reply),
             RunMsg::Cancel(reason, reply) => RunRequest::Cancel(reason, reply),
             RunMsg::Tail(reply) => RunRequest::Tail(reply),
@@ -106,7 +105,8 @@ impl AgentState {
         }
     }
 
-    /// Passes an answer back, or drops its port as soon as the run's actor ends without one.
+    /// Passes an answer back, or drops its port once the run's actor has ended without one: then the
+    /// asker asks again, and this agent decides.
     pub(super) fn relay<T: Send + 'static>(
         &self,
         actor: Option<&ActorRef<RunMsg>>,
@@ -115,8 +115,10 @@ impl AgentState {
         let Some(actor) = actor.cloned() else { return reply };
         let (relayed, answer) = oneshot::channel();
         self.args.node.spawn(async move {
-            if let Some(answer) = unless_gone(&actor, answer).await {
-                let _ = reply.send(answer);
+            match unless_gone(&actor, answer).await {
+                Some(answer) => _ = reply.send(answer),
+                // It may be on its way out; asked again, it would leave that unanswered, too.
+                None => _ = actor.wait(None).await,
             }
         });
         relayed

@@ -1,7 +1,6 @@
 //! The futures that dispatch.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,20 +10,62 @@ use ghostlight_protocol::{Outcome, RunId};
 use super::run::Run;
 use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
-use crate::messages::{AgentMsg, RunRequest};
+use crate::messages::{AgentMsg, RunRequest, StartRun};
 use crate::registry::BoxFuture;
 use crate::shared::{Frozen, Shared};
 use crate::{Agent, Child, Error};
 
+/// What every dispatch is made of, until it is polled.
+pub(super) struct Dispatch<A: Agent, C: Child> {
+    agent: AgentHandle<A>,
+    input: Option<C::Input>,
+    pub(super) options: DispatchOptions,
+    /// The places of the dispatch and of the wait, inside a run.
+    places: Option<(DispatchId, Place)>,
+}
+
+/// A dispatch that was checked.
+struct Prepared {
+    agent: AgentRef,
+    /// The run whose code dispatches, if it is one.
+    dispatcher: Option<Arc<Shared>>,
+    start: StartRun,
+    place: Option<Place>,
+}
+
+impl<A: Agent, C: Child> Dispatch<A, C> {
+    fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
+        let options = DispatchOptions::default();
+        let places = |shared| (DispatchId::take(shared), Place::take(shared));
+        let places = agent.inside.as_ref().map(places);
+        Self { agent, input: Some(input), options, places }
+    }
+
+    /// The future that `begin` makes of the dispatch once it is checked.
+    fn begin<T: Send + 'static>(
+        &mut self,
+        begin: impl FnOnce(Prepared) -> BoxFuture<Result<T, Error>>,
+    ) -> BoxFuture<Result<T, Error>> {
+        let AgentHandle { agent, inside: dispatcher, .. } = self.agent.clone();
+        // Code of a run that has ended or left memory has blocked its thread meanwhile, could not be
+        // dropped, and must have no effect any more.
+        let is_over = dispatcher.as_ref().is_some_and(|run| run.frozen().is_some());
+        let Some(input) = self.input.take().filter(|_| !is_over) else {
+            return Box::pin(std::future::pending());
+        };
+        let (id, place) = self.places.take().unzip();
+        match prepare::<C>(&agent, id, &input, std::mem::take(&mut self.options)) {
+            Ok(start) => begin(Prepared { agent, dispatcher, start, place }),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}
+
 /// A dispatch that waits for its outcome; see [`AgentHandle::run`].
 #[must_use = "a run is not dispatched unless this is awaited"]
 pub struct RunCall<A: Agent, C: Child> {
-    agent: AgentHandle<A>,
-    input: Option<C::Input>,
-    pub(crate) options: DispatchOptions,
+    dispatch: Dispatch<A, C>,
     cancel_on_drop: bool,
-    /// The places of the dispatch and of the wait, inside a run.
-    inside: Option<(DispatchId, Place)>,
     future: Option<BoxFuture<Result<Outcome<C::Output>, Error>>>,
 }
 
@@ -34,11 +75,7 @@ dispatch_options!(RunCall);
 
 impl<A: Agent, C: Child> RunCall<A, C> {
     pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
-        let options = DispatchOptions::default();
-        let places = |shared| (DispatchId::take(shared), Place::take(shared));
-        let inside = agent.inside.as_ref().map(places);
-        let cancel_on_drop = false;
-        Self { agent, input: Some(input), options, cancel_on_drop, inside, future: None }
+        Self { dispatch: Dispatch::new(agent, input), cancel_on_drop: false, future: None }
     }
 
     /// Cancels the run when this future is dropped before the run has ended. Inside a run, that is
@@ -48,52 +85,44 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         self.cancel_on_drop = true;
         self
     }
+}
 
-    fn begin(&mut self) -> BoxFuture<Result<Outcome<C::Output>, Error>> {
-        let Some(input) = self.input.take() else {
-            return Box::pin(std::future::pending());
-        };
-        if is_over(self.agent.inside.as_ref()) {
-            return Box::pin(std::future::pending());
-        }
-        let agent = self.agent.agent.clone();
-        let (id, place) = self.inside.take().unzip();
-        let options = std::mem::take(&mut self.options);
-        let start = match prepare::<C>(&agent, id, &input, options) {
-            Ok(start) => start,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
-        drop(input);
-        let run_id = start.run_id.to_string();
-        let dispatcher = self.agent.inside.clone();
-        let mut guard =
-            self.cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
-        let waiter = place.as_ref().and_then(Place::waiter);
-        Box::pin(async move {
-            let dispatched = async {
-                let started = agent.dispatch(&start).await?;
-                match started.outcome {
-                    Some(outcome) => Ok(outcome),
-                    None => agent.outcome(&start.run_id, waiter.as_ref()).await,
-                }
-            };
-            let outcome = match place {
-                Some(place) => place.recorded_outcome(dispatched).await,
-                None => dispatched.await,
-            };
-            // A refused dispatch has no run; the one that has the id is somebody else's.
-            if let Some(guard) = &mut guard {
-                guard.disarm();
-            }
-            read_output::<C>(&run_id, outcome?)
-        })
+impl<A: Agent, C: Child> Future for RunCall<A, C> {
+    type Output = Result<Outcome<C::Output>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { dispatch, cancel_on_drop, future } = &mut *self;
+        let future = future.get_or_insert_with(|| {
+            dispatch.begin(|prepared| Box::pin(outcome_of::<C>(prepared, *cancel_on_drop)))
+        });
+        future.as_mut().poll(cx)
     }
 }
 
-/// Whether the code that dispatches belongs to a run that has ended or left memory: it blocked its
-/// thread meanwhile, could not be dropped, and must have no effect any more.
-fn is_over(dispatcher: Option<&Arc<Shared>>) -> bool {
-    dispatcher.is_some_and(|run| run.frozen().is_some())
+async fn outcome_of<C: Child>(
+    prepared: Prepared,
+    cancel_on_drop: bool,
+) -> Result<Outcome<C::Output>, Error> {
+    let Prepared { agent, dispatcher, start, place } = prepared;
+    let is_inside = dispatcher.is_some();
+    let waiter = place.as_ref().and_then(Place::waiter);
+    let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
+    let dispatched = async {
+        let started = agent.dispatch(&start, is_inside).await?;
+        match started.outcome {
+            Some(outcome) => Ok(outcome),
+            None => agent.outcome(&start.run_id, waiter.as_ref()).await,
+        }
+    };
+    let outcome = match place {
+        Some(place) => place.recorded_outcome(dispatched).await,
+        None => dispatched.await,
+    };
+    // A refused dispatch has no run; the one that has the id is somebody else's.
+    if let Some(guard) = &mut guard {
+        guard.disarm();
+    }
+    read_output::<C>(start.run_id.as_str(), outcome?)
 }
 
 /// Inside a run, a stop of the whole system is no result that the code should see: it is about to
@@ -116,20 +145,6 @@ pub(super) fn read_output<C: Child>(
             why: error.to_string(),
         })
     })
-}
-
-impl<A: Agent, C: Child> Future for RunCall<A, C> {
-    type Output = Result<Outcome<C::Output>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.future.is_none() {
-            self.future = Some(self.begin());
-        }
-        match &mut self.future {
-            Some(future) => future.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
-    }
 }
 
 struct CancelOnDrop {
@@ -175,13 +190,8 @@ impl Drop for CancelOnDrop {
 /// A dispatch that returns the run's handle; see [`AgentHandle::start`].
 #[must_use = "a run is not dispatched unless this is awaited"]
 pub struct Start<A: Agent, C: Child> {
-    agent: AgentHandle<A>,
-    input: Option<C::Input>,
-    pub(crate) options: DispatchOptions,
-    /// The places of the dispatch and of the wait for it, inside a run.
-    places: Option<(DispatchId, Place)>,
+    dispatch: Dispatch<A, C>,
     future: Option<BoxFuture<Result<Run<C>, Error>>>,
-    kind: PhantomData<fn() -> C>,
 }
 
 impl<A: Agent, C: Child> Unpin for Start<A, C> {}
@@ -190,41 +200,13 @@ dispatch_options!(Start);
 
 impl<A: Agent, C: Child> Start<A, C> {
     pub(crate) fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
-        let options = DispatchOptions::default();
-        let places = |shared| (DispatchId::take(shared), Place::take(shared));
-        let places = agent.inside.as_ref().map(places);
-        Self { agent, input: Some(input), options, places, future: None, kind: PhantomData }
+        Self { dispatch: Dispatch::new(agent, input), future: None }
     }
 
     /// Lets the run go on by itself: it is not cancelled with the run that dispatches it.
     pub fn detached(mut self) -> Self {
-        self.options.detached = true;
+        self.dispatch.options.detached = true;
         self
-    }
-
-    fn begin(&mut self) -> BoxFuture<Result<Run<C>, Error>> {
-        let Some(input) = self.input.take() else {
-            return Box::pin(std::future::pending());
-        };
-        let AgentHandle { agent, inside, .. } = self.agent.clone();
-        if is_over(inside.as_ref()) {
-            return Box::pin(std::future::pending());
-        }
-        let options = std::mem::take(&mut self.options);
-        let (id, place) = self.places.take().unzip();
-        let start = match prepare::<C>(&agent, id, &input, options) {
-            Ok(start) => start,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
-        Box::pin(async move {
-            let dispatched =
-                async { agent.dispatch(&start).await.map(|started| started.already_existed) };
-            let already_existed = match place {
-                Some(place) => place.recorded(dispatched).await?,
-                None => dispatched.await?,
-            };
-            Ok(Run::new(agent, inside, start.run_id, already_existed))
-        })
     }
 }
 
@@ -232,14 +214,24 @@ impl<A: Agent, C: Child> Future for Start<A, C> {
     type Output = Result<Run<C>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.future.is_none() {
-            self.future = Some(self.begin());
-        }
-        match &mut self.future {
-            Some(future) => future.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
+        let Self { dispatch, future } = &mut *self;
+        let future =
+            future.get_or_insert_with(|| dispatch.begin(|prepared| Box::pin(handle_of(prepared))));
+        future.as_mut().poll(cx)
     }
+}
+
+async fn handle_of<C: Child>(prepared: Prepared) -> Result<Run<C>, Error> {
+    let Prepared { agent, dispatcher, start, place } = prepared;
+    let dispatched = async {
+        let started = agent.dispatch(&start, dispatcher.is_some()).await?;
+        Ok(started.already_existed)
+    };
+    let already_existed = match place {
+        Some(place) => place.recorded(dispatched).await?,
+        None => dispatched.await?,
+    };
+    Ok(Run::new(agent, dispatcher, start.run_id, already_existed))
 }
 
 #[expect(dead_code, reason = "documents that handles may be shared between tasks")]

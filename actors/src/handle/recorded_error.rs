@@ -50,6 +50,7 @@ impl RecordedError {
             // No wait for another run ends so: they come before one, or from something else.
             Error::Id(_)
             | Error::TooLarge(_)
+            | Error::TooDeep(_)
             | Error::BeyondEnd { .. }
             | Error::LiveRuns { .. }
             | Error::Json { .. }

@@ -41,7 +41,9 @@ pub(super) async fn try_cancel(
     if matches!(stored.record.state.phase, Phase::Ended(_)) {
         return Ok(LaneEnd::FREE);
     }
-    let was_queued = stored.record.queue_number.is_some();
+    // As the queue was counted.
+    let was_queued =
+        stored.record.queue_number.is_some() && node.kinds.executes(&stored.record.agent_type);
     // What it has dispatched goes first, so that a recovery finishes a cascade.
     let path = args.path.child(&stored.record.agent_type, run_id)?;
     crate::cascade::cancel_live(node, &path, reason).await?;

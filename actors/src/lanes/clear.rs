@@ -1,5 +1,6 @@
 //! Clears a run: a tombstone hides it at once, and its keys go in slices.
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, Phase, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{PurgeRecord, RegistryRecord, TombstoneRecord};
@@ -59,7 +60,9 @@ pub(crate) async fn bury(
     let agent = AgentKey::from(parent);
     let mut changes = Changes::new();
     changes.expect(&Key::record(run), Expect::At(stored.record_revision));
-    changes.put(&Key::tombstone(run), &TombstoneRecord { cleared_at_ms });
+    if !planted(Planted::NoTombstone) {
+        changes.put(&Key::tombstone(run), &TombstoneRecord { cleared_at_ms });
+    }
     changes.put(&Key::purge(run), &PurgeRecord { cleared_at_ms });
     changes.delete(&Key::registry(agent, stored.record.started_at_ms, run));
     changes.delete(&Key::owed(agent, run, FINISH));

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{Entering, LaneEnd, Stored, spawn};
+use super::{Cause, Entering, LaneEnd, Stored, spawn};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
@@ -31,6 +32,9 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     }
     let mut writer = stored.writer(args.node.incarnation, run);
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
+    if planted(Planted::LoseAdmitted) {
+        changes.delete(&Key::live(AgentKey::from(&args.path), run));
+    }
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
     let entering = Entering {
@@ -39,6 +43,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         writer,
         past: Past::default(),
         permit: None,
+        lost: false,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
 }
@@ -63,11 +68,11 @@ fn take_over(
     changes.put(&Key::live(AgentKey::from(&args.path), run), &live);
 }
 
-/// Enters a run again: since its timer is due (`woken`), or since nobody executes it.
+/// Enters a run again.
 pub(super) async fn resume(
     args: &AgentArgs,
     run_id: &RunId,
-    woken: bool,
+    cause: Cause,
 ) -> Result<LaneEnd, Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
@@ -87,15 +92,21 @@ pub(super) async fn resume(
             // Before anything is written: a run of an unknown type is left alone.
             node.kinds.child(&stored.record.agent_type)?;
             stored.record.state = applied(&stored.record, Event::Woken)?;
+            stored.record.attempt += u32::from(planted(Planted::WakeAsAttempt));
         }
         // A timer of an earlier wait.
-        Phase::Starting | Phase::Running if woken => return Ok(LaneEnd::UNCHANGED),
+        Phase::Starting | Phase::Running if cause == Cause::Woken => return Ok(LaneEnd::UNCHANGED),
         Phase::Starting | Phase::Running => {
-            if is_parked(&stored.record) && began_here(args, run).await? {
+            let began_here = began_here(args, run).await?;
+            if is_parked(&stored.record) && began_here {
                 return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
-            decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
+            // What this process has begun, and has never given an actor, was not entered: its parent
+            // was lost on the way. No attempt is lost with it.
+            if !began_here || cause == Cause::Lost {
+                decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
+            }
             past = Some(read);
         }
     }
@@ -111,7 +122,7 @@ pub(super) async fn resume(
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     // Its code is about to register what it waits for anew.
-    let kept = node.waits.release(run);
+    node.waits.release(run);
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
@@ -127,14 +138,12 @@ pub(super) async fn resume(
     let record = stored.record;
     let permit = match record.state.phase {
         // A run that only has to be ended needs no place.
-        _ if decided.is_some() => Some(None),
+        _ if decided.is_some() => None,
         Phase::Starting => None,
-        _ if kept.is_some() => Some(kept),
-        _ => node.permit_now(&args.path),
+        _ => node.permit_now(),
     };
-    let waits = permit.is_none();
-    let permit = permit.flatten();
-    let entering = Entering { record, record_revision: revision, writer, past, permit };
+    let waits = decided.is_none() && permit.is_none();
+    let entering = Entering { record, record_revision: revision, writer, past, permit, lost: true };
     if waits {
         return Ok(LaneEnd::enter(entering));
     }
@@ -191,6 +200,10 @@ fn lose_attempt(
     }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
+        return Ok(None);
+    }
+    if record.state.phase == Phase::Starting {
+        // The start hook was at work, and the code was not entered.
         return Ok(None);
     }
     let child = args.node.kinds.child(&record.agent_type)?;

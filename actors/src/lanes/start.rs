@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ghostlight_protocol::run::Phase;
+use ghostlight_protocol::planted::{Planted, planted};
+use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, RunId, RunKey, RunState};
 use ghostlight_storage as storage;
 use storage::payload::RECORD_INLINE_BYTES_MAX;
@@ -33,7 +34,7 @@ pub(super) async fn start(
 ) -> LaneEnd {
     // Who waits for many runs joins all of them whenever it is entered again: no commit for that.
     if held && matches!(known(args, start).await, Ok(true)) {
-        start_existing(args, start, reply).await;
+        start_existing(args, start, false, reply).await;
         return LaneEnd::slot(held);
     }
     let hook = args.kind.hooks.start.clone();
@@ -41,7 +42,7 @@ pub(super) async fn start(
     let (record, writer) = match record(args, start, phase, None).await {
         Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
-            start_existing(args, start, reply).await;
+            start_existing(args, start, false, reply).await;
             return LaneEnd::slot(held);
         }
         Err(error) => {
@@ -51,7 +52,8 @@ pub(super) async fn start(
     };
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
     let permit = start.permit.clone();
-    LaneEnd::enter(Entering { record, record_revision: 1, writer, past: Past::default(), permit })
+    let past = Past::default();
+    LaneEnd::enter(Entering { record, record_revision: 1, writer, past, permit, lost: false })
 }
 
 /// Calls the start hook, shows frame 0, and hands a run that is recorded to its actor. A cancel that
@@ -73,7 +75,7 @@ pub(super) async fn enter(
         };
         let permit = match &entering.permit {
             Some(permit) => Ok(Some(Arc::clone(permit))),
-            None => args.node.permit(&args.path).await,
+            None => args.node.permit().await,
         };
         (failed.map(Decided::Failed), permit)
     };
@@ -98,7 +100,14 @@ pub(super) async fn enter(
         }
         Ok((decided, Ok(permit))) => {
             entering.permit = permit;
-            spawn(args, run_id, entering, decided).await
+            let confirmed = match decided.is_none() && entering.lost {
+                true => confirm(args, &mut entering).await,
+                false => Ok(()),
+            };
+            match confirmed {
+                Ok(()) => spawn(args, run_id, entering, decided).await,
+                Err(error) => Err(error),
+            }
         }
         Ok((_, Err(error))) => Err(error),
     };
@@ -109,6 +118,20 @@ pub(super) async fn enter(
         args.node.call_waiting(run);
         LaneEnd::slot(true)
     })
+}
+
+/// Records that the start hook is done, before the code is entered. Usually the run's actor does that
+/// meanwhile; but then code that takes the process down at once is never seen to be entered, and
+/// would be entered again for ever.
+async fn confirm(args: &AgentArgs, entering: &mut Entering) -> Result<(), Error> {
+    let Ok(state) = entering.record.state.apply(Event::Started) else { return Ok(()) };
+    entering.record.state = state;
+    let (key, mut changes) = (Key::record(entering.writer.run()), Changes::new());
+    changes.expect(&key, Expect::At(entering.record_revision));
+    changes.put(&key, &entering.record);
+    args.node.committer.commit(changes.into_batch()).await?;
+    entering.record_revision += 1;
+    Ok(())
 }
 
 fn show_start(args: &AgentArgs, entering: &Entering) {
@@ -127,13 +150,13 @@ async fn cancel_entering(
     reason: &str,
     reply: Reply<()>,
 ) -> LaneEnd {
-    let Entering { record, record_revision, writer, .. } = entering;
-    let (head, head_revision) = (writer.head, writer.head_revision);
-    let stored = Stored { record, record_revision, head, head_revision };
     let cancelled = async {
         // It may have been executed before, and what it has dispatched goes first.
-        let path = args.path.child(&stored.record.agent_type, run_id)?;
+        let path = args.path.child(&entering.record.agent_type, run_id)?;
         crate::cascade::cancel_live(&args.node, &path, reason).await?;
+        let (record, writer) = (entering.record.clone(), entering.writer.clone());
+        let (record_revision, head) = (entering.record_revision, writer.head);
+        let stored = Stored { record, record_revision, head, head_revision: writer.head_revision };
         abort(args, stored, writer, reason).await
     };
     match cancelled.await {
@@ -143,8 +166,9 @@ async fn cancel_entering(
         }
         Err(error) => {
             tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
-            let _ = reply.send(Err(error));
-            LaneEnd::slot(true)
+            let _ = reply.send(Err(error.clone()));
+            // As if nobody had asked: whoever goes on with it is the owner that it has.
+            LaneEnd { not_cancelled: Some(error), ..LaneEnd::enter(entering) }
         }
     }
 }
@@ -182,7 +206,7 @@ pub(super) async fn start_at_cap(
     let joined = LaneEnd { queued: -isize::from(number.is_some()), ..LaneEnd::UNCHANGED };
     let Some(number) = number else {
         match known(args, start).await {
-            Ok(true) => start_existing(args, start, reply).await,
+            Ok(true) => start_existing(args, start, false, reply).await,
             Ok(false) => _ = reply.send(Err(Error::CapExceeded { limit: cap })),
             Err(error) => _ = reply.send(Err(error)),
         }
@@ -194,7 +218,7 @@ pub(super) async fn start_at_cap(
             LaneEnd::UNCHANGED
         }
         Ok(Recorded::Taken) => {
-            start_existing(args, start, reply).await;
+            start_existing(args, start, false, reply).await;
             joined
         }
         Err(error) => {
@@ -277,7 +301,9 @@ async fn record(
         None => {
             let incarnation = node.incarnation;
             let live = LiveRecord { parent, run_id, agent_type, waiting: false, incarnation };
-            changes.put(&Key::live(agent, run), &live);
+            if !planted(Planted::ForgetLive) {
+                changes.put(&Key::live(agent, run), &live);
+            }
         }
     }
     writer.append(&mut [LogEntry::Started], now_ms, &mut changes, &mut parts);
@@ -310,22 +336,37 @@ async fn record(
     }
 }
 
-/// Joins the run that has the id, if it is the same run.
-pub(crate) async fn start_existing(args: &AgentArgs, start: &StartRun, reply: Reply<Started>) {
-    let _ = reply.send(join(args, start).await);
+/// Joins the run that has the id, if it is the same run. `executed`: whether somebody executes it, or
+/// is about to.
+pub(crate) async fn start_existing(
+    args: &AgentArgs,
+    start: &StartRun,
+    executed: bool,
+    reply: Reply<Started>,
+) {
+    let _ = reply.send(join(args, start, executed).await);
 }
 
-async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
+async fn join(args: &AgentArgs, start: &StartRun, executed: bool) -> Result<Started, Error> {
     let run = RunKey::new(&args.path, &start.run_id);
     let committer = &args.node.committer;
-    let run_id = || start.run_id.to_string();
     let Some(stored) = Stored::read_key(committer, run).await? else {
-        return Err(Error::Cleared(run_id()));
+        return Err(Error::Cleared(start.run_id.to_string()));
     };
-    let record = stored.record;
+    joins(&stored.record, start, args.node.live.is_stopping(run))?;
+    let ended = outcome(committer, run, &stored.record).await?;
+    // An interrupted run that is executed again may still end well: wait for it.
+    let outcome = ended.filter(|_| stored.record.state.status().is_hard() || !executed);
+    Ok(Started { already_existed: true, outcome })
+}
+
+/// Whether a dispatch joins the run that has its id; asked wherever that run is. `stopping`: whether
+/// its code has not returned although it has ended.
+pub(crate) fn joins(record: &RunRecord, start: &StartRun, stopping: bool) -> Result<(), Error> {
+    let run_id = || start.run_id.to_string();
     if record.agent_type != start.agent_type {
-        let asked = start.agent_type.to_owned();
-        return Err(Error::WrongType { run_id: run_id(), actual: record.agent_type, asked });
+        let (asked, actual) = (start.agent_type.to_owned(), record.agent_type.clone());
+        return Err(Error::WrongType { run_id: run_id(), actual, asked });
     }
     if record.input_digest != start.input_digest {
         return Err(Error::DifferentInput { run_id: run_id() });
@@ -334,12 +375,8 @@ async fn join(args: &AgentArgs, start: &StartRun) -> Result<Started, Error> {
         let was = if record.detached { "detached" } else { "awaited" };
         return Err(Error::DifferentMode { run_id: run_id(), was });
     }
-    if record.state.status().is_hard() && args.node.live.is_stopping(run) {
+    if record.state.status().is_hard() && stopping {
         return Err(Error::StillStopping(run_id()));
     }
-    let ended = outcome(committer, run, &record).await?;
-    // An interrupted run that is executed again may still end well: wait for it.
-    let executed = args.node.live.get(run).is_some();
-    let outcome = ended.filter(|_| record.state.status().is_hard() || !executed);
-    Ok(Started { already_existed: true, outcome })
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! One commit after another: what the code has queued, and what the run itself has to record.
 
-use ghostlight_protocol::Phase;
 use ghostlight_protocol::frame::progress_body;
 use ghostlight_protocol::journal::Call;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{AgentKey, Failure};
 use ghostlight_storage as storage;
@@ -57,9 +57,6 @@ impl RunActorState {
         if commit.entries.is_empty() && !self.record_dirty && !ends {
             return;
         }
-        if self.state().phase == Phase::Starting {
-            self.apply(Event::Started);
-        }
         let Commit { now_ms, mut entries, mut changes, mut parts } = commit;
         let before = (self.writer.head, self.writer.head_revision);
         let first_number = self.writer.append(&mut entries, now_ms, &mut changes, &mut parts);
@@ -72,6 +69,12 @@ impl RunActorState {
         }
         self.in_flight =
             Some(InFlight { entries, first_number, queued, queued_bytes, record, before, ends });
+        if planted(Planted::PublishEarly)
+            && let Some(in_flight) = self.in_flight.take()
+        {
+            self.publish(&in_flight);
+            self.in_flight = Some(in_flight);
+        }
         self.send(myself, parts, changes.into_batch());
     }
 
@@ -194,11 +197,16 @@ impl RunActorState {
         // What the code still does while it is dropped is for nobody.
         self.shared.stop(Frozen::Left);
         self.lost_to = Some(error.clone().into());
-        self.cancel_replies.clear();
-        self.abort_code();
+        let replies = std::mem::take(&mut self.cancel_replies);
         if self.code.is_none() {
-            myself.stop(None);
+            // Dropped unanswered: the parent decides again once this actor is gone.
+            return myself.stop(None);
         }
+        // Nobody knows how long the code takes to be gone: it may block its thread.
+        for reply in replies {
+            let _ = reply.send(Err(error.clone().into()));
+        }
+        self.abort_code();
     }
 
     /// Lets the run wait outside memory: one commit.
@@ -209,7 +217,7 @@ impl RunActorState {
                     return false;
                 }
                 self.record.wake_at_ms = *due_ms;
-                if let Some(due_ms) = *due_ms {
+                if let Some(due_ms) = due_ms.filter(|_| !planted(Planted::LoseTimer)) {
                     let timer = TimerRecord {
                         parent: self.record.parent.clone(),
                         run_id: self.record.run_id.clone(),

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_protocol::run::Event;
-use ghostlight_protocol::{Failure, InterruptReason, Interruption, NotCompleted, Outcome, limits};
+use ghostlight_protocol::{Failure, InterruptReason, Interruption, NotCompleted, Outcome};
 use ghostlight_storage::records::LogEntry;
 use ractor::ActorRef;
 
 use super::RunActorState;
 use crate::RunError;
 use crate::clock::millis;
+use crate::error::check_json;
 use crate::finalise::{Commit, Decided, add_end, tell_ended};
 use crate::info::RawOutcome;
 use crate::messages::{CodeEnd, RunMsg};
@@ -123,11 +124,9 @@ impl RunActorState {
             Err(error) => return Decided::Failed(error.failure),
         };
         let limit = self.shared.node.limits.output_bytes_max;
-        match limits::check("the run's output", returned.output.len(), limit) {
+        match check_json("the run's output", &returned.output, limit) {
             Ok(()) => Decided::Completed(returned),
-            Err(error) => {
-                Decided::Failed(RunError::from(error).kind("too-large").permanent().failure)
-            }
+            Err(error) => Decided::Failed(error.failure),
         }
     }
 
@@ -287,7 +286,7 @@ impl RunActorState {
                     node.timers.set(due_ms);
                 }
                 // What it waits for goes with it, and may be executed: its place is not free.
-                if node.waits.suspended(self.shared.run, self.permit.take()) {
+                if node.waits.suspended(self.shared.run) {
                     node.wake(self.shared.waiter());
                 }
             }

@@ -64,7 +64,9 @@ pub(super) async fn find_work(
         let queued: QueuedRecord = codec::decode(key, value)?;
         note(&queued.agent_type, &queued.run_id);
         note_parent(&queued.parent, &queued.run_id, &mut note);
-        parents.insert(queued.parent);
+        if kinds.executes(&queued.agent_type) {
+            parents.insert(queued.parent);
+        }
         Ok(())
     })
     .await?;

@@ -35,7 +35,7 @@ fn a_run_outside_memory_is_woken_once() {
     let (waits, a, b) = (Waits::default(), waiter("a").run, waiter("b").run);
     waits.register(waiter("w"), a, None);
     waits.register(waiter("w"), b, None);
-    assert!(!waits.suspended(waiter("w").run, None));
+    assert!(!waits.suspended(waiter("w").run));
     assert!(waits.is_outside(waiter("w").run) && !waits.is_called(waiter("w").run));
     assert_eq!(ids(waits.call(a, None)), ["w"]);
     assert!(waits.is_called(waiter("w").run));
@@ -52,7 +52,7 @@ fn what_comes_on_the_way_out_is_told_once_the_run_is_outside() {
     let (waits, a) = (Waits::default(), waiter("a").run);
     waits.register(waiter("w"), a, None);
     assert!(ids(waits.call(a, None)).is_empty());
-    assert!(waits.suspended(waiter("w").run, None));
+    assert!(waits.suspended(waiter("w").run));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_milestone_calls_those_who_wait_for_it_and_an_end_calls_all() {
     let (waits, a) = (Waits::default(), waiter("a").run);
     for (id, milestone) in [("end", None), ("m", Some("m")), ("n", Some("n"))] {
         waits.register(waiter(id), a, milestone);
-        waits.suspended(waiter(id).run, None);
+        waits.suspended(waiter(id).run);
     }
     assert_eq!(ids(waits.call(a, Some("m"))), ["m"]);
     assert_eq!(ids(waits.call(a, None)), ["end", "n"]);
@@ -73,7 +73,7 @@ fn a_wait_that_is_over_calls_nobody() {
     let second = waits.register(waiter("w"), b, None);
     assert!(ids(waits.call(a, None)).is_empty());
     waits.remove(waiter("w").run, first);
-    assert!(!waits.suspended(waiter("w").run, None));
+    assert!(!waits.suspended(waiter("w").run));
     assert_eq!(ids(waits.call(b, None)), ["w"]);
     waits.remove(waiter("w").run, second);
     assert_eq!(waits.count(), (0, 0));

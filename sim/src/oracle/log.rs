@@ -58,6 +58,12 @@ impl Log {
             }
             known.push(entry.clone());
         }
+        if let Some(number) = run.frames.iter().find_map(|(number, entry)| {
+            let at = usize::try_from(*number).ok()?;
+            (known.get(at) != Some(entry)).then_some(*number)
+        }) {
+            return Err(format!("frame {number} was another one before"));
+        }
         if run.frames.len() != known.len() {
             return Err(format!("{} of {} frames are left", run.frames.len(), known.len()));
         }

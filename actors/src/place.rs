@@ -1,0 +1,124 @@
+//! Places among the runs that a system executes at once.
+//!
+//! Code has a place whenever it is polled, and while it stands still for anything but another run.
+//! While it waits for another run it has none: else runs that wait could hold all the places that the
+//! others need, and none would ever end. Such a wait is noticed where the code is polled, whatever
+//! handle it waits by.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::Error;
+use crate::node::Node;
+use crate::registry::BoxFuture;
+use crate::shared::Shared;
+
+/// A place that was found; `None` for what is to find one itself.
+pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
+
+tokio::task_local! {
+    /// The run whose code is being polled.
+    static RUN: Arc<Shared>;
+}
+
+/// Polls something as the code of a run.
+pub(crate) fn as_run<T>(shared: &Arc<Shared>, poll: impl FnOnce() -> T) -> T {
+    RUN.sync_scope(Arc::clone(shared), poll)
+}
+
+/// The run of this system whose code asks.
+fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
+    RUN.try_with(|run| Arc::ptr_eq(&run.node, node).then(|| Arc::clone(run))).ok().flatten()
+}
+
+/// Whether the code of a run of this system asks. It never waits for the place of another one before
+/// that is recorded: woken by it, it could not be polled without a place of its own.
+pub(crate) fn is_run(node: &Arc<Node>) -> bool {
+    current(node).is_some()
+}
+
+/// While it lives, the code that has made it waits for another run. Made outside of runs, it does
+/// nothing.
+pub(crate) struct Awaiting {
+    run: Option<Arc<Shared>>,
+}
+
+impl Awaiting {
+    pub(crate) fn begin(node: &Arc<Node>) -> Self {
+        let run = current(node);
+        if let Some(run) = &run {
+            run.awaiting.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { run }
+    }
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        if let Some(run) = &self.run {
+            run.awaiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The place of a run's code.
+pub(crate) enum CodePlace {
+    Held { _permit: Permit },
+    Given,
+    Wanted(BoxFuture<Permit>),
+}
+
+impl CodePlace {
+    pub(crate) fn new(permit: Permit) -> Self {
+        match permit {
+            Some(_) => Self::Held { _permit: permit },
+            None => Self::Given,
+        }
+    }
+
+    /// Waits for a place, if the code has none.
+    pub(crate) fn poll(&mut self, shared: &Arc<Shared>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self {
+                Self::Held { .. } => return Poll::Ready(()),
+                Self::Given => *self = Self::Wanted(Box::pin(wanted(Arc::clone(shared)))),
+                Self::Wanted(place) => {
+                    *self = Self::Held { _permit: ready!(place.as_mut().poll(cx)) };
+                }
+            }
+        }
+    }
+
+    /// Gives the place away if the code, which stands still, waits for another run.
+    pub(crate) fn stands_still(&mut self, shared: &Shared) {
+        if shared.awaiting.load(Ordering::Relaxed) > 0 {
+            *self = Self::Given;
+        }
+    }
+}
+
+async fn wanted(shared: Arc<Shared>) -> Permit {
+    tokio::select! {
+        biased;
+        // Its grace time has begun, and does not wait.
+        () = shared.token.cancelled() => None,
+        // An error: the system stops, or can record nothing any more.
+        permit = shared.node.permit() => permit.ok().flatten(),
+    }
+}
+
+impl Node {
+    /// Waits for a place.
+    pub(crate) async fn permit(&self) -> Result<Permit, Error> {
+        let permit = Arc::clone(&self.runnable).acquire_owned().await;
+        permit.map(|permit| Some(Arc::new(permit))).map_err(|_| self.gone())
+    }
+
+    /// A place, if there is one at once.
+    pub(crate) fn permit_now(&self) -> Permit {
+        Arc::clone(&self.runnable).try_acquire_owned().ok().map(Arc::new)
+    }
+}

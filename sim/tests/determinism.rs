@@ -1,0 +1,53 @@
+//! The same plan gives the same timeline, byte for byte, in every process.
+//!
+//! That needs tokio's seeded scheduler: `RUSTFLAGS="--cfg tokio_unstable" cargo test -p
+//! ghostlight-sim --test determinism`. Without it, two executions in one process are compared by
+//! what they have in common: the plan, and that it holds.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use ghostlight_sim::{Simulation, scenarios};
+
+/// Set in the processes that print timelines.
+const PRINT: &str = "GHOSTLIGHT_SIM_PRINT_TRACES";
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
+
+fn traces() -> String {
+    let simulation = Simulation::new(scenarios::OrderFulfilment);
+    let mut text = String::new();
+    for seed in SEEDS {
+        let plan = simulation.plan_of(seed);
+        writeln!(text, "plan {plan}").unwrap();
+        for line in simulation.trace(&plan).unwrap() {
+            writeln!(text, "{line}").unwrap();
+        }
+    }
+    text
+}
+
+/// The timelines as another process prints them.
+fn traces_of_a_process() -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "timelines_are_the_same_in_every_process", "--nocapture"])
+        .env(PRINT, "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+#[cfg_attr(not(tokio_unstable), ignore = "needs RUSTFLAGS=\"--cfg tokio_unstable\"")]
+fn timelines_are_the_same_in_every_process() {
+    if std::env::var_os(PRINT).is_some() {
+        eprint!("{}", traces());
+        return;
+    }
+    let (one, other) = (traces_of_a_process(), traces_of_a_process());
+    assert!(one.lines().count() > 1000, "there is something to compare");
+    for (number, (one, other)) in one.lines().zip(other.lines()).enumerate() {
+        assert_eq!(one, other, "line {number}");
+    }
+    assert_eq!(one, other);
+}
