@@ -1,9 +1,9 @@
 //! A host admits guests by a start hook, and sees them off by a finish hook that fails, panics, and
 //! dispatches runs of its own.
 
-use ghostlight::SystemBuilder;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
 
 use crate::effects::Effects;
