@@ -117,7 +117,8 @@ impl<A: Agent> AgentHandle<A> {
     /// everything that comes later. For what must not run beside the agent's hooks.
     ///
     /// # Errors
-    /// [`Error::OwnQueue`] from a turn of the same agent, [`Error::AgentDown`] when the turn panics.
+    /// [`Error::OwnQueue`] from a turn of the same agent, [`Error::AgentDown`] when the turn panics,
+    /// or the agent crashes meanwhile, which ends the turn where it stands.
     ///
     /// # Cancel safety
     /// Dropped, the turn runs all the same.

@@ -157,23 +157,20 @@ impl Turns {
         self.running = true;
         let (args, actor) = (args.clone(), myself.clone());
         let node = Arc::clone(&args.node);
-        let scope = args.path.clone();
+        let (scope, operations) = (args.path.clone(), args.operations.clone());
         let task = async move {
-            let end = match turn {
-                Turn::Finish(run_id) => deliver(&args, run_id).await,
-                Turn::AdHoc(AdHoc(body)) => {
-                    let cx = AgentContext::new(Arc::clone(&args.node), args.path.clone());
-                    let panicked = match caught(|| body(cx)) {
-                        Ok(body) => guarded(body).await.is_err(),
-                        Err(_) => true,
-                    };
-                    TurnEnd { delivery: None, panicked }
+            // It ends with this life, and the next one waits for that: otherwise the turns of two
+            // lives would run at once.
+            tokio::select! {
+                biased;
+                () = args.life.cancelled() => {}
+                end = execute(&args, turn) => {
+                    drop(work);
+                    let _ = actor.cast(AgentMsg::TurnDone(end));
                 }
-            };
-            drop(work);
-            let _ = actor.cast(AgentMsg::TurnDone(end));
+            }
         };
-        node.spawn(TURN_OF.scope(scope, task));
+        node.spawn(operations.track_future(TURN_OF.scope(scope, task)));
     }
 
     /// Sets timers for the deliveries that an earlier life has tried.
@@ -222,6 +219,20 @@ impl Turns {
             Some((run_id, None)) => _ = self.owed.remove(&run_id),
             Some((run_id, Some(wait))) => self.owe_later(args, myself, run_id, wait),
             None => {}
+        }
+    }
+}
+
+async fn execute(args: &AgentArgs, turn: Turn) -> TurnEnd {
+    match turn {
+        Turn::Finish(run_id) => deliver(args, run_id).await,
+        Turn::AdHoc(AdHoc(body)) => {
+            let cx = AgentContext::new(Arc::clone(&args.node), args.path.clone());
+            let panicked = match caught(|| body(cx)) {
+                Ok(body) => guarded(body).await.is_err(),
+                Err(_) => true,
+            };
+            TurnEnd { delivery: None, panicked }
         }
     }
 }

@@ -10,9 +10,15 @@ const GUIDE: &str = include_str!("../../docs/simulation.md");
 
 #[test]
 fn crash_safe_catches_the_broken_agent_and_passes_the_mended_one() {
-    // Built together with this test.
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--example", "crash_safe", "--manifest-path"]);
+    build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "the example does not build");
     let mut example = Command::new(profile.join("examples/crash_safe"));
     let output = example.env_remove("GHOSTLIGHT_SIM_PLAN").output().unwrap();
     assert!(output.status.success(), "{output:?}");

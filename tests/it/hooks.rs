@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use futures_util::future::{join, join_all};
 use ghostlight::prelude::*;
 use ghostlight::storage::MemoryStore;
-use ghostlight::testing::TestSystem;
+use ghostlight::testing::{TestSystem, crash_agent};
 use ghostlight::{Error, RunFilter, SystemBuilder};
 use serde_json::Value;
 
@@ -454,6 +454,38 @@ async fn after_a_turn_that_panicked_turns_still_run_one_at_a_time() {
         for at_once in good {
             assert_eq!(at_once.unwrap(), 1);
         }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_ends_before_the_next_life_of_its_agent_begins() {
+    struct Inside(Arc<AtomicU32>);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    bounded(async {
+        let (system, agent, bench) = started(Hooked::default()).await;
+        let inside = Arc::new(AtomicU32::new(0));
+        let endless = agent.turn({
+            let (inside, bench) = (Arc::clone(&inside), bench.clone());
+            move |_| async move {
+                inside.fetch_add(1, Ordering::Relaxed);
+                let _inside = Inside(inside);
+                bench.note("inside");
+                std::future::pending::<()>().await;
+            }
+        });
+        let next = async {
+            bench.seen("inside", 1).await;
+            assert!(crash_agent(system.system(), agent.path()));
+            agent.turn(move |_| async move { inside.load(Ordering::Relaxed) }).await
+        };
+        let (endless, beside) = join(endless, next).await;
+        assert!(matches!(endless, Err(Error::AgentDown { .. })), "{endless:?}");
+        assert_eq!(beside.unwrap(), 0);
     })
     .await;
 }

@@ -50,7 +50,7 @@ fn what_fails_is_told_in_full() {
     for part in [
         "scenario order: ",
         " does not hold: ",
-        "found under: seed=1 latency=5 panic-child@1 evict@2\n",
+        "found under: seed=1 latency=5 panic-child@1 evict@2 (plan 1)\n",
         "shortest:    seed=1 latency=0 panic-child@1\n",
         "again:       ghostlight sim --scenario order --plan 'seed=1 latency=0 panic-child@1'\n",
     ] {

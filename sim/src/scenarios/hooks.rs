@@ -1,6 +1,8 @@
 //! A host admits guests by a start hook, and sees them off by a finish hook that fails, panics, and
 //! dispatches runs of its own.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
 
@@ -15,7 +17,20 @@ const ADMITTED: [&str; 3] = ["ada", "ben", "cleo"];
 /// The start hook refuses one of them, and panics for the other.
 const REFUSED: [&str; 2] = ["mallory", "nobody"];
 
-struct Host(Effects);
+struct Host {
+    effects: Effects,
+    /// How many finish hooks are being executed.
+    inside: AtomicU32,
+}
+
+/// One finish hook, as long as it is being executed.
+struct Inside<'a>(&'a AtomicU32);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Agent for Host {
     const TYPE: &'static str = "Host";
@@ -36,7 +51,7 @@ impl Host {
         if ADMITTED.contains(&id) {
             cx.agent::<Self>().start::<Visit>(id.into()).id(format!("badge-{id}")).await?;
         }
-        self.0.perform("admit", id);
+        self.effects.perform("admit", id);
         Ok(())
     }
 
@@ -46,19 +61,23 @@ impl Host {
         run: RunInfo,
         _: Outcome<Value>,
     ) -> Result<(), RunError> {
+        if self.inside.fetch_add(1, Ordering::Relaxed) > 0 {
+            self.effects.perform_unkeyed("two hooks at once");
+        }
+        let _inside = Inside(&self.inside);
         let id = run.run_id.as_str();
-        if self.0.perform("failed to see off", id) {
+        if self.effects.perform("failed to see off", id) {
             return Err(RunError::new("the network is down"));
         }
         if id == ADMITTED[1] {
-            assert!(!self.0.perform("panicked", id), "a bug of the hook");
+            assert!(!self.effects.perform("panicked", id), "a bug of the hook");
         }
         if ADMITTED.contains(&id) {
             let bill = format!("bill-{id}");
             let bill = cx.agent::<Self>().run::<Visit>("bill".into()).id(bill).await?;
             bill.completed()?;
         }
-        self.0.perform("see off", id);
+        self.effects.perform("see off", id);
         Ok(())
     }
 }
@@ -85,7 +104,8 @@ impl Scenario for Hooks {
     }
 
     fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
-        system.agent(Host(world.effects())).child(Visit)
+        let host = Host { effects: world.effects(), inside: AtomicU32::new(0) };
+        system.agent(host).child(Visit)
     }
 
     async fn drive(&self, life: &Life) -> Result<(), RunError> {
@@ -112,6 +132,9 @@ impl Scenario for Hooks {
                     let mut ids = executed.filter_map(|(_, run)| run.record.as_ref());
                     ids.all(|record| world.effects().performances("admit", &record.run_id) > 0)
                 })
+            })
+            .always("hooks are executed one at a time", |world| {
+                world.effects().count("two hooks at once") == 0
             })
             .finally("everybody is seen off", move |world| {
                 world.effects().count("see off") == all as u64
