@@ -71,6 +71,17 @@ pub(crate) struct NodeParts {
     pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
+/// Tells the probe of a task that panics: user code never makes it that far.
+struct Panics(Option<Arc<dyn Probe>>);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if let (Some(probe), true) = (&self.0, std::thread::panicking()) {
+            probe.see(Seen::Panicked { place: "a task of the system" });
+        }
+    }
+}
+
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
         let NodeParts { clock, limits, committer, kinds, incarnation, seed, probe } = parts;
@@ -108,7 +119,9 @@ impl Node {
         F::Output: Send + 'static,
     {
         let kill = self.kill.clone();
+        let panics = Panics(self.probe.clone());
         self.tasks.spawn(async move {
+            let _panics = panics;
             // Biased, so that chance has no say.
             tokio::select! {
                 biased;
@@ -116,6 +129,14 @@ impl Node {
                 output = future => Some(output),
             }
         })
+    }
+
+    /// Tells the probe of an actor of the system that did not end as it should.
+    pub(crate) fn exited(&self, notice: &ghostlight_supervisor::ExitNotice) {
+        use ghostlight_supervisor::ExitReason::{Failed, StartFailed};
+        if let (Failed(_) | StartFailed(_), None) = (&notice.reason, self.failure()) {
+            self.seen(Seen::Panicked { place: notice.id.as_str() });
+        }
     }
 
     pub(crate) fn cancel_tasks(&self) {

@@ -80,6 +80,18 @@ pub enum Seen<'a> {
         /// Whether it succeeded.
         ok: bool,
     },
+    /// A step is about to be executed on a thread of its own, where nothing is simulated.
+    Blocking {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The step's key.
+        key: &'a str,
+    },
+    /// Code of the system itself has panicked, or has ended in an error that nobody expects.
+    Panicked {
+        /// Where, in words.
+        place: &'a str,
+    },
     /// An agent's actor has handled a message: a request, an end, a turn.
     Handled {
         /// The agent.

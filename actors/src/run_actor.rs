@@ -300,6 +300,7 @@ impl RunActorState {
             let _ = reply.send(Err(self.lost_to.clone().unwrap_or(Error::Stopped)));
             return;
         }
+        assert!(!planted(Planted::PanicInActor), "planted");
         if planted(Planted::SwallowCancel) {
             let _ = reply.send(Ok(()));
             return;

@@ -146,9 +146,10 @@ impl<'a, T: Recorded> Step<'a, T> {
     where
         F: FnOnce() -> Result<T, RunError> + Send + 'static,
     {
-        let mut body = Some(body);
+        let (mut body, name) = (Some(body), key.clone());
         let make = move || {
             let body = body.take()?;
+            shared.node.seen(Seen::Blocking { run: &shared.path, key: &name });
             let task = shared.blocking.spawn_blocking(|| caught(body));
             Some(Box::pin(async move {
                 match task.await {

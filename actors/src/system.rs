@@ -85,6 +85,14 @@ impl System {
         self.inner.node.kinds.names()
     }
 
+    /// The settings of a registered agent type.
+    ///
+    /// # Errors
+    /// [`Error::UnknownType`].
+    pub fn agent_settings(&self, agent_type: &str) -> Result<crate::AgentSettings, Error> {
+        Ok(self.inner.node.kinds.get(agent_type)?.settings.clone())
+    }
+
     /// The addresses of all agents that have runs.
     ///
     /// # Errors

@@ -150,7 +150,7 @@ impl Turns {
     /// Begins the next turn, if none is running.
     pub(crate) fn next(&mut self, args: &AgentArgs, myself: &ActorRef<AgentMsg>) {
         self.wake_waiting(args, myself);
-        if self.running {
+        if self.running && !planted(Planted::TurnsAtOnce) {
             return;
         }
         let Some(Due { turn, work }) = self.queue.pop_front() else { return };

@@ -50,13 +50,19 @@ pub enum Planted {
     NoTombstone,
     /// A sleep that was recorded begins anew on re-entry.
     RestartSleep,
+    /// What a run waits for outside memory does not wake it.
+    LoseCall,
+    /// The actor of a run panics when it is asked to cancel it.
+    PanicInActor,
+    /// Two turns of an agent run at once.
+    TurnsAtOnce,
     /// The simulated process survives its kill.
     SurviveKill,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::AcknowledgeEarly,
         Self::SkipSync,
         Self::ReuseNumber,
@@ -79,6 +85,9 @@ impl Planted {
         Self::IgnoreCap,
         Self::NoTombstone,
         Self::RestartSleep,
+        Self::LoseCall,
+        Self::PanicInActor,
+        Self::TurnsAtOnce,
         Self::SurviveKill,
     ];
 }

@@ -22,6 +22,7 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub struct Durable {
     runs: BTreeMap<RunKey, DurableRun>,
+    caps: BTreeMap<String, usize>,
 }
 
 /// What is durable of one run.
@@ -62,6 +63,15 @@ impl Durable {
     /// All runs that were ever recorded, the cleared ones included.
     pub fn runs(&self) -> impl Iterator<Item = (RunKey, &DurableRun)> {
         self.runs.iter().map(|(key, run)| (*key, run))
+    }
+
+    /// The most runs that an agent of a type executes at once, for the types that have a cap.
+    pub fn caps(&self) -> &BTreeMap<String, usize> {
+        &self.caps
+    }
+
+    pub(crate) fn set_caps(&mut self, caps: BTreeMap<String, usize>) {
+        self.caps = caps;
     }
 
     /// One run.

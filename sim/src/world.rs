@@ -253,7 +253,16 @@ impl World {
     }
 
     pub(crate) fn set_system(&self, system: Option<System>) {
-        self.lock().system = system;
+        let mut inner = self.lock();
+        if let Some(system) = &system {
+            let cap = |agent_type: String| {
+                let settings = system.agent_settings(&agent_type).ok()?;
+                Some((agent_type, settings.max_concurrent_runs?))
+            };
+            let caps = system.agent_types().into_iter().filter_map(cap).collect();
+            inner.durable.set_caps(caps);
+        }
+        inner.system = system;
     }
 
     pub(crate) fn system(&self) -> Option<System> {

@@ -236,12 +236,14 @@ async fn supervise(node: &Arc<Node>, seed: u64) -> Result<(), StartError> {
         let weak = weak.clone();
         move |notice: ExitNotice| {
             if let Some(node) = weak.upgrade() {
+                node.exited(&notice);
                 node.run_exited(&notice);
             }
         }
     });
     let agents = Config::new(seed.rotate_left(32)).on_exit(move |notice: ExitNotice| {
         if let (Some(node), Some(path)) = (weak.upgrade(), path_of(&notice)) {
+            node.exited(&notice);
             node.agents.down(&path, &notice);
         }
     });
