@@ -100,7 +100,7 @@ impl Backend for DiskOfLife {
             match *fault {
                 Fault::Stall(ms) => {
                     self.world.trace("fault", format!("the disk stalls for {ms} ms"));
-                    tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+                    self.world.busy(std::time::Duration::from_millis(ms)).await;
                 }
                 Fault::KillBefore => self.kill(format!("before commit {number}")).await,
                 Fault::KillTorn(batches) => {
@@ -117,9 +117,7 @@ impl Backend for DiskOfLife {
             }
         }
         let answers = self.world.write(&group);
-        if !latency.is_zero() {
-            tokio::time::sleep(latency).await;
-        }
+        self.world.busy(latency).await;
         self.alive().await;
         if !planted(Planted::SkipSync) {
             self.world.sync(number);

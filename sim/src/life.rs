@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ghostlight::testing::{BeforeCode, Probe, Seen};
 use ghostlight::{After, Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
@@ -131,6 +132,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             .clock(world.clock())
             .seed(world.seed())
             .probe(Arc::new(Watch(world.clone())));
+        let (began, busy) = (Instant::now(), world.disk_busy());
         let system = match scenario.agents(builder, world).start().await {
             Ok(system) => started.insert(system).clone(),
             Err(_) if world.store_failed() => return LifeEnd::Killed,
@@ -139,6 +141,11 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
                 return LifeEnd::Violated;
             }
         };
+        if began.elapsed() > world.disk_busy() - busy {
+            let text = format!("it took {:?}, and the disk less", began.elapsed());
+            world.violated("a start waits for the disk alone", text);
+            return LifeEnd::Violated;
+        }
         world.set_system(Some(system.clone()));
         tokio::spawn(observe(world.clone(), system.clone()));
         let life = Life { world: world.clone(), system };

@@ -86,6 +86,20 @@ impl Simulation {
         self
     }
 
+    /// Insists that the same plan gives the same timeline, byte for byte, in every process. That needs
+    /// tokio's seeded scheduler; without it the faults of a plan repeat, and the branch that an
+    /// unbiased `select!` tries first may not.
+    ///
+    /// # Panics
+    /// If the program was built without `--cfg tokio_unstable`.
+    pub fn exactly_repeatable(self) -> Self {
+        assert!(
+            cfg!(tokio_unstable),
+            "timelines repeat byte for byte only with tokio's seeded scheduler: build with RUSTFLAGS=\"--cfg tokio_unstable\""
+        );
+        self
+    }
+
     /// Takes a world for endless after so many groups of commits: 20,000 unless it is set.
     pub fn commits_max(mut self, groups: u64) -> Self {
         self.commits_max = groups;
@@ -161,12 +175,16 @@ impl Simulation {
         }
     }
 
-    /// The random plan of a seed, as [`Simulation::seeds`] executes it.
-    pub fn plan_of(&self, seed: u64) -> Plan {
-        match self.execute(&Plan::calm(0)) {
-            Ok(world) => self.random(seed, world.counts()),
-            Err(_) => Plan::calm(seed),
-        }
+    /// The random plans of these seeds, as [`Simulation::seeds`] executes them.
+    ///
+    /// # Errors
+    /// The failure, if something does not hold in the calm world, which they are measured by.
+    pub fn random_plans(
+        &self,
+        seeds: std::ops::RangeInclusive<u64>,
+    ) -> Result<Vec<Plan>, Box<Failure>> {
+        let calm = self.one(&Plan::calm(0), &mut Report::default())?;
+        Ok(seeds.map(|seed| self.random(seed, calm)).collect())
     }
 
     /// Executes one plan.

@@ -70,6 +70,8 @@ struct Inner {
     jumped_ms: i64,
     counts: Counts,
     commits_max: u64,
+    /// How long the disk has kept its users waiting.
+    disk_busy: Duration,
     killed: bool,
     kills_due: u64,
     kills: u64,
@@ -112,6 +114,7 @@ impl World {
             jumped_ms: 0,
             counts: Counts::default(),
             commits_max,
+            disk_busy: Duration::ZERO,
             killed: false,
             kills_due: 0,
             kills: 0,
@@ -340,6 +343,18 @@ impl World {
         let mut inner = self.lock();
         inner.observers += 1;
         inner.observers
+    }
+
+    pub(crate) fn disk_busy(&self) -> Duration {
+        self.lock().disk_busy
+    }
+
+    /// Lets the disk keep its user waiting.
+    pub(crate) async fn busy(&self, time: Duration) {
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+            self.lock().disk_busy += time;
+        }
     }
 
     /// Counts, and returns what goes wrong there, and how long the disk takes.

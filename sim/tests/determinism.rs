@@ -1,8 +1,6 @@
 //! The same plan gives the same timeline, byte for byte, in every process.
 //!
-//! That needs tokio's seeded scheduler: `RUSTFLAGS="--cfg tokio_unstable" cargo test -p
-//! ghostlight-sim --test determinism`. Without it, two executions in one process are compared by
-//! what they have in common: the plan, and that it holds.
+//! That needs tokio's seeded scheduler: `./check repeat` builds with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -16,10 +14,9 @@ const PRINT: &str = "GHOSTLIGHT_SIM_PRINT_TRACES";
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
 
 fn traces() -> String {
-    let simulation = Simulation::new(scenarios::OrderFulfilment);
+    let simulation = Simulation::new(scenarios::OrderFulfilment).exactly_repeatable();
     let mut text = String::new();
-    for seed in SEEDS {
-        let plan = simulation.plan_of(seed);
+    for plan in simulation.random_plans(SEEDS).unwrap() {
         writeln!(text, "plan {plan}").unwrap();
         for line in simulation.trace(&plan).unwrap() {
             writeln!(text, "{line}").unwrap();
@@ -52,4 +49,11 @@ fn timelines_are_the_same_in_every_process() {
         assert_eq!(one, other, "line {number}");
     }
     assert_eq!(one, other);
+}
+
+#[test]
+#[cfg_attr(tokio_unstable, ignore = "this build can repeat a timeline exactly")]
+#[should_panic(expected = "--cfg tokio_unstable")]
+fn a_build_that_cannot_repeat_a_timeline_says_so() {
+    let _ = Simulation::new(scenarios::OrderFulfilment).exactly_repeatable();
 }
