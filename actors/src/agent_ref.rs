@@ -412,8 +412,10 @@ impl AgentRef {
         let limit =
             waiter.as_ref().map(|(shared, ordinal)| TimeLimit::begin(shared, *ordinal, within));
         let mut timer = pin!(tokio::time::sleep(limit.as_ref().map_or(within, |limit| limit.left)));
-        // What is found late, by a run that was out of memory, says whether it came in time.
-        let is_late = |at: u64| limit.as_ref().is_some_and(|limit| at > limit.due_ms);
+        // What is found when the limit is over, by a run that was out of memory, says whether it came
+        // in time. Until then the timer decides: the wall clock may have been set back.
+        let is_late =
+            |at: u64| limit.as_ref().is_some_and(|limit| limit.left.is_zero() && at > limit.due_ms);
         let timeout = || Err(milestone_timeout(run_id, name, within));
         let mut tail = self.tail_known(run_id, After::START);
         poll_fn(|cx| {

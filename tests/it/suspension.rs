@@ -298,3 +298,29 @@ async fn a_large_input_stays_whatever_is_dispatched_with_its_id() {
     let end = timeout(LIMIT, run.outcome()).await.expect("an end").unwrap();
     assert_eq!(end.completed().unwrap(), input);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_milestone_counts_although_the_wall_clock_was_set_back_since() {
+    let set_ms = Arc::new(AtomicU64::new(1_767_225_600_000));
+    let clock = Settable { began: Instant::now(), set_ms: Arc::clone(&set_ms) };
+    let child = code(|cx, input| {
+        Box::pin(async move {
+            if input == json!("child") {
+                cx.milestone("up", json!(null)).await?;
+                return Ok(json!(null));
+            }
+            let started = cx.agent::<Code>().start::<Code>(json!("child")).id("child").await?;
+            cx.sleep(Duration::from_millis(900)).await;
+            started.milestone("up").await?;
+            Ok(json!("found"))
+        })
+    });
+    let builder = System::in_memory().clock(clock).agent(Assistant).child(child);
+    let system = builder.start().await.unwrap();
+    let run = assistant(&system).start::<Code>(json!("parent")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Wraps around: half an hour back.
+    set_ms.fetch_add(u64::MAX - 1_800_000, Ordering::Relaxed);
+    let end = timeout(LIMIT, run.outcome()).await.unwrap().unwrap();
+    assert_eq!(end.completed().unwrap(), json!("found"));
+}
