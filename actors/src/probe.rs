@@ -71,7 +71,7 @@ pub enum Seen<'a> {
         /// The run that it is told of.
         run_id: &'a RunId,
     },
-    /// A finish hook has returned, or panicked.
+    /// A finish hook has returned, has panicked, or was dropped with its agent.
     HookEnded {
         /// The agent whose hook it is.
         agent: &'a AgentPath,

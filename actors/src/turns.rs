@@ -258,6 +258,21 @@ async fn deliver(args: &AgentArgs, run_id: RunId) -> TurnEnd {
     }
 }
 
+/// A finish hook at work; tells the probe of its end, also if it is dropped with its agent.
+struct AtWork<'a> {
+    node: &'a Node,
+    agent: &'a AgentPath,
+    run_id: &'a RunId,
+    ok: bool,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let Self { node, agent, run_id, ok } = self;
+        node.seen(Seen::HookEnded { agent, run_id, ok: *ok });
+    }
+}
+
 /// Calls the finish hook for a run, and records that it was called, or when it is tried again.
 async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duration>, bool), Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
@@ -282,11 +297,13 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
     let cx = AgentContext::new(Arc::clone(node), args.path.clone());
     let info = run_info(&stored.record)?;
     node.seen(Seen::HookBegan { agent: &args.path, run_id });
+    let mut at_work = AtWork { node, agent: &args.path, run_id, ok: false };
     let result = match caught(|| hook(cx, info, end)) {
         Ok(body) => guarded(body).await,
         Err(panic) => Err(panic),
     };
-    node.seen(Seen::HookEnded { agent: &args.path, run_id, ok: matches!(result, Ok(Ok(()))) });
+    at_work.ok = matches!(result, Ok(Ok(())));
+    drop(at_work);
     let mut changes = Changes::new();
     let (wait, panicked) = match result {
         Ok(Ok(())) if planted(Planted::DeliverTwice) => (Some(RETRY_FIRST), false),

@@ -28,7 +28,8 @@ impl Invariant for Deliveries {
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
             // At least once across crashes of the process and of the agent.
-            Event::LifeBegan | Event::Fault(Fault::CrashParent) => {
+            Event::Fault(Fault::CrashParent) => self.life += 1,
+            Event::LifeBegan => {
                 self.life += 1;
                 self.at_work.clear();
             }

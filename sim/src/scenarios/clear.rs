@@ -96,7 +96,8 @@ impl Scenario for Clear {
                 Err(Error::Cleared(_)) => {}
                 // It was running, and its code has not been dropped yet.
                 Err(Error::StillStopping(_)) => {}
-                other => panic!("a cleared id was dispatched: {other:?}"),
+                Ok(_) => panic!("the id {paper} was cleared, and dispatched again"),
+                Err(error) => return Err(error.into()),
             }
         }
         let outcome = kept.outcome().await?;
