@@ -3,6 +3,7 @@
 mod begin;
 mod input;
 mod launches;
+mod made;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,6 +17,7 @@ use self::begin::{Begun, begin};
 pub(crate) use self::input::{CommandInput, Text};
 pub(crate) use self::launches::Launches;
 use self::launches::{STOPPED, Watched, remove, stop, stopped};
+pub(crate) use self::made::{Bound, Made};
 use crate::inputs::substitute;
 use crate::launch::{
     self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimClaim,
@@ -37,6 +39,7 @@ const TROUBLE_WAIT: Duration = Duration::from_secs(60);
 const STOPPED_WAIT: Duration = Duration::from_millis(1500);
 /// How often a launch is taken over anew when its run is cancelled: within [`CANCEL_GRACE`].
 const CANCELLED_TRIES: u32 = 4;
+
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
     /// How many commands run at the same time.

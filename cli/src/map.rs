@@ -22,7 +22,7 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
-use crate::batch::{Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::batch::{Batch, Bound, CANCEL_GRACE, Command, Launches, Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
@@ -74,11 +74,15 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     };
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
-    if args.detach {
-        return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
-    }
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+    let lock = match Made::new(&name, &args.command, &cwd).bind(&data, lock).await? {
+        Bound::Kept(lock) => lock,
+        Bound::LetGo => owner::take(&data).await?,
+    };
+    if args.detach {
+        return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
+    }
 
     let launches = Arc::new(Launches::default());
     let folder = launches_of(&data, &name);

@@ -110,13 +110,12 @@ pub(super) async fn detach(
     batch: &str,
     data: &Path,
     cwd: &Path,
-    source: Source,
+    feed: Feed,
     lock: FolderLock,
     signals: &mut Signals,
 ) -> Result<ExitCode, Fatal> {
     let folder = folder(data, batch);
     tokio::fs::create_dir_all(&folder).await?;
-    let feed = Feed::open(source, 1024)?;
     let writing = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || write_inputs(feed, &folder)

@@ -142,6 +142,39 @@ fn another_command_under_the_same_batch_is_refused() {
 }
 
 #[test]
+fn a_refused_command_records_nothing() {
+    let place = Place::new();
+    let batch = |inputs: &[&str], command: &[&str]| {
+        let words = ["map", "--jobs", "1", "--batch", "z"].iter().chain(inputs).chain(command);
+        place.run(words.copied())
+    };
+    let one = ["--", "echo", "one", "{}"];
+    assert_eq!(batch(&["1"], &one).code(), Some(0));
+    let two = ["--", "sh", "-c", "echo two {} >> log"];
+    // With an input that the batch has, and without one; aside, and at once.
+    for inputs in [&["7", "8", "1", "9"][..], &["7", "8"], &["--detach", "7", "8"]] {
+        let refused = batch(inputs, &two);
+        assert_eq!(refused.code(), Some(2), "{inputs:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("another command"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("echo one {}"), "{}", refused.stderr);
+    }
+    assert!(!place.path(".ghostlight/spool").exists(), "nothing is put aside");
+    std::fs::create_dir(place.path("elsewhere")).unwrap();
+    let mut elsewhere = place.ghostlight(["map", "--batch", "z", "--data", "../.ghostlight", "5"]);
+    let refused = elsewhere.args(one).current_dir(place.path("elsewhere")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another working directory"));
+    assert_eq!(String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap().lines().count(), 1);
+    let again = batch(&["1", "2"], &one);
+    assert_eq!((again.code(), again.sorted()), (Some(0), vec!["one 1".into(), "one 2".into()]));
+    assert!(place.lines("log").is_empty(), "no refused command was ever executed");
+    // A batch that has no runs is bound to nothing.
+    assert_eq!(place.run(["clear"]).code(), Some(0));
+    assert_eq!(batch(&["7"], &two).code(), Some(0));
+    assert_eq!(place.lines("log"), ["two 7"]);
+}
+
+#[test]
 fn files_are_found_and_hidden_ones_left_out() {
     let place = Place::new();
     for (file, text) in [("d/a", "1"), ("d/e/b", "2"), ("d/.hidden", "3"), ("c/x", "4")] {
