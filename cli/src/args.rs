@@ -39,6 +39,8 @@ pub(crate) enum Command {
     /// Print a run's output, and follow it while it runs
     Tail(TailArgs),
     /// Cancel a run: TERM to its command, KILL after a grace time
+    ///
+    /// Of an id at least the first 8 characters are needed.
     Cancel(CancelArgs),
     /// Remove ended runs and their output; their ids are never used again
     Clear(ClearArgs),
@@ -136,7 +138,7 @@ pub(crate) struct OneRun {
     #[arg(long, value_name = "NAME")]
     pub(crate) batch: Option<String>,
     /// The run's id, the beginning of it, or its address (`Batch:NAME/Command:ID`)
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = parse_run)]
     pub(crate) run: String,
 }
 
@@ -197,6 +199,13 @@ pub(crate) struct ClearArgs {
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
+}
+
+fn parse_run(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a blank text is the beginning of every id; write more of it".to_owned()),
+        text => Ok(text.to_owned()),
+    }
 }
 
 fn parse_age(text: &str) -> Result<std::time::Duration, String> {

@@ -14,6 +14,9 @@ use crate::fatal::Fatal;
 use crate::launch::{self, Cancelled, LaunchDir};
 use crate::sweep::{launches, launches_of};
 
+/// How much of an id a cancel needs: a slip of the finger should end nothing.
+const BEGINNING_MIN: usize = 8;
+
 /// Cancels a run: durably, and its command with it.
 pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     let place = &args.run.place;
@@ -37,7 +40,7 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
 
 /// Makes the request durable; returns the run, and whether nobody owns the folder.
 async fn request(access: &Access, args: &CancelArgs) -> Result<(AgentPath, String, bool), Early> {
-    let (parent, run_id) = find(access, &args.run).await?;
+    let (parent, run_id) = find(access, &args.run, BEGINNING_MIN).await?;
     access.cancel(&parent, &run_id, &args.reason).await?;
     Ok((parent, run_id, matches!(access, Access::Direct(_))))
 }

@@ -17,7 +17,7 @@ pub(crate) async fn show(args: OneRun) -> Result<ExitCode, Fatal> {
 }
 
 async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {
-    let (parent, run_id) = find(access, args).await?;
+    let (parent, run_id) = find(access, args, 1).await?;
     let inspection = access
         .inspect(&parent, &run_id)
         .await?

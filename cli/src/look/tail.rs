@@ -29,7 +29,7 @@ pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
 
 async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
     let mut printer = Printer { json: args.run.place.json, number: args.after };
-    let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run).await?)).await?;
+    let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run, 1).await?)).await?;
     loop {
         let access = folder.access_within(OWNER_WAIT).await?;
         let direct = matches!(access, Access::Direct(_));

@@ -1,5 +1,3 @@
-use std::process::Stdio;
-
 use crate::support::{Place, only_run, sorted};
 
 const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
@@ -199,9 +197,40 @@ fn what_is_not_there_is_an_error() {
     let id = value["runId"].as_str().unwrap();
     let ambiguous = place.run(["show", id]);
     assert_eq!(ambiguous.code(), Some(2));
-    assert!(ambiguous.stderr.contains("--batch"), "{}", ambiguous.stderr);
+    let text = &ambiguous.stderr;
+    assert!(
+        text.contains("--batch") && text.contains(&format!("Batch:other/Command:{id}")),
+        "{text}"
+    );
+    assert!(!text.contains("write more"), "the id is whole: {text}");
     assert_eq!(place.run(["show", "--batch", "other", id]).code(), Some(0));
     assert_eq!(place.run(["show", &format!("Batch:other/Command:{id}")]).code(), Some(0));
+}
+
+#[test]
+fn a_run_is_not_meant_by_accident() {
+    let place = Place::new();
+    let _gate = place.gate("gate");
+    let mut map = place.start(["map", "--batch", "a/b", "x", "--", "sh", "-c", WAIT]);
+    map.read_lines(1);
+    let id = only_run(&place);
+    for command in ["show", "tail", "cancel"] {
+        for blank in ["", "  "] {
+            let ended = place.run([command, blank]);
+            assert_eq!(ended.code(), Some(2), "{command} {blank:?}: {}", ended.stderr);
+        }
+    }
+    assert_eq!(place.run(["show", &id[..1]]).code(), Some(0), "looking needs no more than that");
+    let short = place.run(["cancel", &id[..7]]);
+    assert_eq!(short.code(), Some(2));
+    assert!(short.stderr.contains("at least its first 8 characters"), "{}", short.stderr);
+    // A name with a slash, as it was given and as it is printed.
+    for name in ["a/b", "a%2Fb"] {
+        let shown = place.run(["show", &format!("Batch:{name}/Command:{id}")]);
+        assert_eq!(shown.code(), Some(0), "{}", shown.stderr);
+    }
+    assert_eq!(place.run(["cancel", &id[..8]]).code(), Some(0));
+    assert_eq!(map.wait().code(), Some(1));
 }
 
 #[test]
@@ -217,15 +246,17 @@ fn a_detached_batch_goes_on_by_itself() {
     let refused = place.run(["map", "x", "--", "true"]);
     assert_eq!(refused.code(), Some(2), "the folder has an owner");
     let listed = place.run(["runs", "--json"]);
-    let run: serde_json::Value =
-        serde_json::from_slice(listed.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
-    let tail = place
-        .ghostlight(["tail", run["runId"].as_str().unwrap()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let tails: Vec<_> = listed
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|run| place.start(["tail", run["runId"].as_str().unwrap()]))
+        .collect();
+    assert!(!tails.is_empty());
     gate.open(2);
-    assert!(tail.wait_with_output().unwrap().status.success());
+    for tail in tails {
+        assert_eq!(tail.wait().code(), Some(0));
+    }
     // Waits for the owner to let go, and reports both from the store.
     let mut resumed = place.run(["map", "--batch", "night"]);
     while resumed.code() == Some(2) {
