@@ -173,13 +173,13 @@ async fn run(
         let permit = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
         };
         let item = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             Some(ended) = watching.join_next() => {
                 watched(ended)?;
                 continue;
@@ -217,7 +217,7 @@ async fn run(
         tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
                 None => return Ok(()),
@@ -251,10 +251,13 @@ impl Ending {
                 // Everything of this batch is durable. What another batch has left here goes on
                 // under its shims; its own `map` takes it over.
                 self.system.crash().await;
-                let totals = self.reporter.finish(true).await;
-                Ok(exit_code(&totals))
+                match self.reporter.finish(true).await {
+                    Ok(totals) => Ok(exit_code(&totals)),
+                    Err(Stop::Fatal(fatal)) => Err(fatal),
+                    Err(stop) => Ok(ExitCode::from(stop.code())),
+                }
             }
-            Err(Stop::Interrupt) => Ok(self.drain().await),
+            Err(Stop::Interrupt) => self.drain().await,
             Err(Stop::Fatal(fatal)) => {
                 self.control.close().await;
                 self.system.crash().await;
@@ -270,7 +273,7 @@ impl Ending {
     }
 
     /// Waits for the running commands; a second interrupt kills them.
-    async fn drain(mut self) -> ExitCode {
+    async fn drain(mut self) -> Result<ExitCode, Fatal> {
         let running = self.launches.count();
         if running > 0 {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
@@ -311,9 +314,11 @@ impl Ending {
             biased;
             _ = self.signals.next() => {}
             () = tokio::time::sleep(PRINT_WAIT), if code != INTERRUPTED => {}
-            _ = printed => {}
+            printed = printed => if let Err(Stop::Fatal(fatal)) = printed {
+                return Err(fatal);
+            }
         }
-        ExitCode::from(code)
+        Ok(ExitCode::from(code))
     }
 }
 

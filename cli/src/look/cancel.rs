@@ -35,7 +35,7 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
         true => out.line(serde_json::json!({ "runId": run_id, "cancelRequested": true })),
         false => out.line(format!("{run_id}: cancel requested")),
     };
-    end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS).map_err(Early::from))
+    end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
 }
 
 /// Makes the request durable; returns the run, and whether nobody owns the folder.
