@@ -206,10 +206,12 @@ impl Command {
         input: &CommandInput,
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
-        let mut made = false;
+        // Kept while nobody watches: the command may live, and a stop has to find it.
+        let mut made = None;
         let mut tried_cancelled = 0;
         loop {
             tried_cancelled += u32::from(cx.is_cancelled());
+            let stopping = self.launches.are_stopping();
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
                 Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
                 end => return end,
@@ -219,6 +221,7 @@ impl Command {
                 biased;
                 // There is a command to be stopped, and output to be read.
                 () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
+                () = self.launches.stopping(), if !stopping => wait = NOT_STARTED_WAIT,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
             }
         }
@@ -232,30 +235,29 @@ impl Command {
         number: u64,
         attempt: u32,
         input: &CommandInput,
-        made: &mut bool,
+        made: &mut Option<Watched>,
     ) -> Result<LaunchEnd, RunError> {
-        let begun = match self.spec(cx, attempt, input) {
-            Ok(spec) => {
-                let (dir, known) = (dir.clone(), *made);
-                let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
-                let begin = move || {
-                    if (cancelled || stopping) && !known && !dir.path().exists() {
-                        let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
-                        return (begun, false);
-                    }
-                    (begin(&dir, &spec, known), dir.path().exists())
-                };
-                let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
-                *made |= exists;
-                begun?
+        #[cfg(test)]
+        self.launches.tried().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let spec = self.spec(cx, attempt, input)?;
+        let (launch, known) = (dir.clone(), made.is_some());
+        let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
+        let begin = move || {
+            if (cancelled || stopping) && !known && !launch.path().exists() {
+                let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
+                return (begun, false);
             }
-            Err(error) => return Err(error),
+            (begin(&launch, &spec, known), launch.path().exists())
         };
-        let _watched = Watched::new(&self.launches, dir);
-        if self.launches.are_stopping() && matches!(begun, Begun::Alive(_)) {
+        let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
+        if exists {
+            made.get_or_insert_with(|| Watched::new(&self.launches, dir));
+        }
+        // Looked at once it is in the list: a stop before that has not seen it.
+        if self.launches.are_stopping() && made.is_some() && may_live(&begun) {
             stop(dir.clone()).await;
         }
-        match begun {
+        match begun? {
             Begun::Not => Ok(LaunchEnd::Stopped),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
@@ -392,6 +394,11 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Whether there may be a command to be killed.
+fn may_live(begun: &Result<Begun, RunError>) -> bool {
+    matches!(begun, Ok(Begun::Alive(_)) | Err(_))
 }
 
 /// The folder of a run's nth launch.

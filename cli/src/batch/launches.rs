@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::launch::{self, LaunchDir};
 
-/// How often a command that nobody can watch is tried to be killed, and how far apart.
+/// How often a command is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
 /// The file that tells the next owner that we killed a command: it did not fail.
 pub(super) const STOPPED: &str = "stopped-by-owner";
 
-/// Launches that are being watched, for a stop that kills them.
+/// Launches whose commands may live, for a stop that kills them.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     #[cfg(test)]
-    begun: std::sync::atomic::AtomicUsize,
+    tried: std::sync::atomic::AtomicUsize,
 }
 
 impl Launches {
@@ -32,21 +33,27 @@ impl Launches {
         self.lock().len()
     }
 
-    /// How often a launch was begun or taken over.
+    /// How often a launch was begun or taken over, or was to be.
     #[cfg(test)]
-    pub(super) fn begun(&self) -> usize {
-        self.begun.load(Ordering::Relaxed)
+    pub(super) fn tried(&self) -> &std::sync::atomic::AtomicUsize {
+        &self.tried
     }
 
     /// Whether commands are being killed, and none is started any more.
     pub(super) fn are_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Waits until commands are being killed.
+    pub(super) async fn stopping(&self) {
+        // Its sender is in our hands.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// Lets no command be started any more, and kills all that are there.
     pub(crate) async fn stop_all(&self) {
         // Said first: a launch that is not in the list yet reads it once it is.
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
         let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
         let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
         for stop in stops {
@@ -67,12 +74,16 @@ pub(super) async fn stop(dir: LaunchDir) {
         }
         Err(error) => tracing::error!(%error, "a stopped command was not marked"),
     }
-    if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-        tracing::warn!(%error, "a command was not killed");
+    for _ in 0..KILL_TRIES {
+        match launch::cancel(&dir, Duration::ZERO).await {
+            Ok(_) => return,
+            Err(error) => tracing::warn!(%error, "a command is not killed yet"),
+        }
+        tokio::time::sleep(KILL_WAIT).await;
     }
 }
 
-/// Keeps a launch among the watched ones.
+/// Keeps a launch among those that a stop kills, watched or not just then.
 pub(super) struct Watched {
     launches: Arc<Launches>,
     folder: PathBuf,
@@ -82,8 +93,6 @@ impl Watched {
     pub(super) fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
         let folder = dir.path().to_owned();
         launches.lock().insert(folder.clone(), dir.clone());
-        #[cfg(test)]
-        launches.begun.fetch_add(1, Ordering::Relaxed);
         Self { launches: Arc::clone(launches), folder }
     }
 }
