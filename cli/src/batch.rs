@@ -16,7 +16,7 @@ use ghostlight::prelude::*;
 use self::begin::{Begun, begin};
 pub(crate) use self::input::{CommandInput, Text};
 pub(crate) use self::launches::Launches;
-use self::launches::{STOPPED, Watched, remove, stop, stopped};
+use self::launches::{Watched, remove, stop, stopped, was_stopped};
 pub(crate) use self::made::{Bound, Made};
 use crate::inputs::substitute;
 use crate::launch::{
@@ -39,6 +39,8 @@ const TROUBLE_WAIT: Duration = Duration::from_secs(60);
 const STOPPED_WAIT: Duration = Duration::from_millis(1500);
 /// How often a launch is taken over anew when its run is cancelled: within [`CANCEL_GRACE`].
 const CANCELLED_TRIES: u32 = 4;
+/// The signal of our own kills.
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
@@ -263,7 +265,7 @@ impl Command {
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
                 self.follow(cx, dir, number, false).await?;
-                Ok(self.ended(dir, status))
+                self.ended(dir, status).await
             }
             Begun::Vanished(claim) => self.vanished(cx, dir, number, claim).await,
             Begun::Alive(shim) => self.attend(cx, dir, number, shim).await,
@@ -328,7 +330,7 @@ impl Command {
             Conclusion::Ended(status) => {
                 // Where the first follower got to is in the context, so that a second one goes on.
                 self.follow(cx, dir, number, false).await?;
-                Ok(self.ended(dir, status))
+                self.ended(dir, status).await
             }
             Conclusion::Vanished(claim) => self.vanished(cx, dir, number, Some(claim)).await,
         }
@@ -341,7 +343,7 @@ impl Command {
         number: u64,
         claim: Option<ShimClaim>,
     ) -> Result<LaunchEnd, RunError> {
-        let stopped = dir.path().join(STOPPED).exists();
+        let stopped = was_stopped(dir).await?;
         if let Some(claim) = claim {
             tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
         }
@@ -353,12 +355,15 @@ impl Command {
         })
     }
 
-    fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> LaunchEnd {
-        match status.end {
-            CommandEnd::Signaled { .. } if self.launches.are_stopping() => LaunchEnd::Stopped,
-            CommandEnd::Signaled { .. } if dir.path().join(STOPPED).exists() => LaunchEnd::Void,
+    /// Whose doing an end is: ours are deaths by KILL, and no others.
+    async fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> Result<LaunchEnd, RunError> {
+        Ok(match status.end {
+            CommandEnd::Signaled { signal: KILL, .. } if self.launches.are_stopping() => {
+                LaunchEnd::Stopped
+            }
+            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => LaunchEnd::Void,
             _ => LaunchEnd::Ended(status),
-        }
+        })
     }
 
     /// Stores output lines as chunks, each with the offset after it, up to the end of the launch;

@@ -12,8 +12,11 @@ use crate::launch::{self, LaunchDir};
 /// How often a command is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
-/// The file that tells the next owner that we killed a command: it did not fail.
-pub(super) const STOPPED: &str = "stopped-by-owner";
+/// The file that tells the next owner that a death by KILL is our doing: the command did not fail. It
+/// is there before the signal, so that a crash after the kill leaves no failed run; whoever finds the
+/// command alive removes it. Only a command that others kill after such a crash, before its next owner
+/// looks, is started once more than it should.
+const STOPPED: &str = "stopped-by-owner";
 
 /// Launches whose commands may live, for a stop that kills them.
 #[derive(Debug, Default)]
@@ -81,6 +84,23 @@ pub(super) async fn stop(dir: LaunchDir) {
         }
         tokio::time::sleep(KILL_WAIT).await;
     }
+    tracing::error!("a command was not killed, and goes on");
+    if let Err(error) = tokio::task::spawn_blocking(move || not_stopped(&dir)).await {
+        tracing::error!(%error, "a command that was not killed stays marked");
+    }
+}
+
+/// Takes back that a living command was killed. Blocks.
+pub(super) fn not_stopped(dir: &LaunchDir) -> std::io::Result<()> {
+    match std::fs::remove_file(dir.path().join(STOPPED)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an earlier owner killed the command of a launch that is over.
+pub(super) async fn was_stopped(dir: &LaunchDir) -> std::io::Result<bool> {
+    tokio::fs::try_exists(dir.path().join(STOPPED)).await
 }
 
 /// Keeps a launch among those that a stop kills, watched or not just then.
