@@ -4,6 +4,7 @@ mod cancel;
 mod clear;
 mod find;
 mod list;
+mod merge;
 mod show;
 mod tail;
 

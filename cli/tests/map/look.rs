@@ -79,6 +79,14 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         };
         let cancelled = place.run(["cancel", &id, "--reason", "enough"]);
         assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+        let said = String::from_utf8(cancelled.stdout).unwrap();
+        assert_eq!(said.contains("next `ghostlight map`"), !owned, "{said}");
+        if !owned {
+            let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+            assert!(listed.contains("cancelling"), "{listed}");
+            let shown = String::from_utf8(place.run(["show", &id]).stdout).unwrap();
+            assert!(shown.contains("status             cancelling"), "{shown}");
+        }
         assert_eq!(place.run(["cancel", &id]).code(), Some(0), "idempotent");
         let ended = match map {
             Some(map) => map.wait(),
@@ -89,6 +97,15 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         let show = place.run(["show", "--json", &id]);
         let value: serde_json::Value = serde_json::from_slice(&show.stdout).unwrap();
         assert_eq!((&value["status"], &value["error"]), (&"aborted".into(), &"enough".into()));
+        let late = place.run(["cancel", &id]);
+        let code = late.code();
+        let said = String::from_utf8(late.stdout).unwrap();
+        assert_eq!(
+            (code, said),
+            (Some(0), format!("{id}: has ended before: aborted: enough\n"))
+        );
+        let shown = String::from_utf8(place.run(["show", &id]).stdout).unwrap();
+        assert!(!shown.contains("cancelling"), "{shown}");
         assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
     }
 }
@@ -297,4 +314,30 @@ fn runs_are_listed_in_the_order_of_their_inputs() {
     let at: Vec<_> = listed.iter().map(|run| (run["startedAt"].as_i64(), order(run))).collect();
     assert!(at.is_sorted(), "{at:?}");
     assert_eq!(at.len(), words.len());
+}
+
+#[test]
+fn runs_of_all_batches_are_listed_oldest_first() {
+    let place = Place::new();
+    for (batch, input) in [("z", "1"), ("a", "2"), ("m", "3"), ("z", "4"), ("a", "5")] {
+        let args = ["map", "--no-sync", "--batch", batch, input, "--", "echo", "a b", "{}"];
+        assert_eq!(place.run(args).code(), Some(0));
+    }
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    let columns = |line: &str| -> Vec<String> {
+        line.split_whitespace().skip(3).map(str::to_owned).collect()
+    };
+    let rows: Vec<Vec<String>> = listed.lines().map(columns).collect();
+    let expected = [["BATCH", "INPUT"], ["z", "1"], ["a", "2"], ["m", "3"], ["z", "4"], ["a", "5"]];
+    assert_eq!(rows, expected);
+    let one = String::from_utf8(place.run(["runs", "--batch", "z"]).stdout).unwrap();
+    assert!(!one.contains("BATCH"), "{one}");
+    let id = listed.lines().nth(3).unwrap().split(' ').next().unwrap();
+    let shown = String::from_utf8(place.run(["show", id]).stdout).unwrap();
+    let cwd = std::fs::canonicalize(place.path("")).unwrap();
+    for field in
+        ["command            echo a b {}", "input              3", &cwd.display().to_string()]
+    {
+        assert!(shown.contains(field), "{field}: {shown}");
+    }
 }
