@@ -171,7 +171,7 @@ impl Command {
                 // is started for it.
                 return Err(cancelled_error());
             }
-            let error = match self.try_plan(cx, number) {
+            let error = match self.try_plan(cx, number).await {
                 Err(error) if !error.is_permanent() => error,
                 planned => return planned,
             };
@@ -184,11 +184,11 @@ impl Command {
         }
     }
 
-    fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+    async fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
         let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
-        let dir = LaunchDir::plan(&folder)?;
+        let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&folder)).await??;
         let folder = dir
             .path()
             .to_str()

@@ -84,7 +84,8 @@ async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<
         if of != run_id {
             continue;
         }
-        if let Cancelled::OutOfReach = launch::cancel(&LaunchDir::plan(&path)?, TERM_GRACE).await? {
+        let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&path)).await??;
+        if let Cancelled::OutOfReach = launch::cancel(&dir, TERM_GRACE).await? {
             return Err(Fatal::new("the command runs in another pid namespace, out of reach"));
         }
     }
