@@ -43,6 +43,9 @@ pub(crate) enum Command {
     /// Of an id at least the first 8 characters are needed.
     Cancel(CancelArgs),
     /// Remove ended runs and their output; their ids are never used again
+    ///
+    /// The inputs of removed runs are as good as new: the next `map` of their batch executes them
+    /// again. A batch of which no run is left is forgotten, with the inputs that --detach put aside.
     Clear(ClearArgs),
     /// Simulate crashes of agents that come with the program
     ///
@@ -82,7 +85,8 @@ pub(crate) struct MapArgs {
     /// Try failed and cancelled inputs again
     #[arg(long)]
     pub(crate) retry_failed: bool,
-    /// Take every file under this file or folder as an input; may be repeated
+    /// Take every file under this file or folder as an input; may be repeated. Left out are hidden
+    /// entries, the data folder, folders that hold a CACHEDIR.TAG, links to folders, and broken links
     #[arg(long, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
     /// Standard input is NUL-separated
