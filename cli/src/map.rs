@@ -115,6 +115,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
+    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
+        reporter.note("there is no {} in the command: it does not see its input");
+    }
     let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
@@ -359,9 +362,6 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     }
     if args.null && (!args.files.is_empty() || !args.inputs.is_empty()) {
         return Err(Fatal::new("-0 is about standard input, which is not read here"));
-    }
-    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
-        tracing::debug!("no {{}} in the command: it does not see its input");
     }
     for path in &args.files {
         // Before the data folder is made.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Text;
 use crate::fatal::Fatal;
-use crate::sweep::short_hash;
+use crate::sweep::{launches_of, short_hash, spool_of};
 
 const VERSION: u32 = 1;
 
@@ -57,6 +57,36 @@ impl Made {
             return Err(Fatal::new(text));
         }
         Ok(Some(made))
+    }
+
+    /// The names of all batches, in their order. What cannot be read has none.
+    pub(crate) async fn names(data: &Path) -> Result<Vec<String>, Fatal> {
+        let folder = data.join(FOLDER);
+        let read = move || {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let bytes = std::fs::read(entry.path()).unwrap_or_default();
+                names.extend(serde_json::from_slice::<Self>(&bytes).ok().map(|made| made.batch));
+            }
+            names.sort();
+            names
+        };
+        Ok(tokio::task::spawn_blocking(read).await?)
+    }
+
+    /// Forgets a batch that has no runs: its command, its inputs that were put aside, and its folder
+    /// of launches, if that is empty. Blocks, and leaves what cannot be removed to the next time.
+    pub(crate) fn forget(data: &Path, batch: &str) {
+        let _ = std::fs::remove_file(file(data, batch));
+        let _ = std::fs::remove_dir_all(spool_of(data, batch));
+        let _ = std::fs::remove_dir(launches_of(data, batch));
+        for folder in [FOLDER, "spool", "launches"] {
+            let _ = std::fs::remove_dir(data.join(folder));
+        }
+        // What the background program said is about a batch that was put aside.
+        if !data.join("spool").exists() {
+            let _ = std::fs::remove_file(data.join("map.log"));
+        }
     }
 
     /// Binds the batch to this command, durably, or refuses it: then nothing was written. A batch

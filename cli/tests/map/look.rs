@@ -100,10 +100,7 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         let late = place.run(["cancel", &id]);
         let code = late.code();
         let said = String::from_utf8(late.stdout).unwrap();
-        assert_eq!(
-            (code, said),
-            (Some(0), format!("{id}: has ended before: aborted: enough\n"))
-        );
+        assert_eq!((code, said), (Some(0), format!("{id}: has ended before: aborted: enough\n")));
         let shown = String::from_utf8(place.run(["show", &id]).stdout).unwrap();
         assert!(!shown.contains("cancelling"), "{shown}");
         assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
@@ -170,7 +167,7 @@ fn clear_removes_ended_runs_and_their_ids_for_good() {
     let id = only_run(&place);
     let cleared = place.run(["clear", "--older-than", "1h"]);
     assert_eq!(cleared.stdout, b"0 runs were removed\n");
-    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 run was removed\n");
     assert!(place.run(["runs"]).stdout.is_empty());
     assert_eq!(place.run(["show", &id]).code(), Some(2));
     // The input is there again, under the next id.
@@ -283,6 +280,13 @@ fn a_detached_batch_goes_on_by_itself() {
     assert_eq!(resumed.code(), Some(0), "{}", resumed.stderr);
     assert!(resumed.stderr.contains("2  completed before"), "{}", resumed.stderr);
     assert_eq!(place.lines("log"), ["a", "b"]);
+    // What belongs to no run goes with the last one.
+    let left = |name: &str| place.path(".ghostlight").join(name).exists();
+    assert!(["spool", "map.log", "batches", "launches"].into_iter().all(left));
+    assert_eq!(place.run(["clear"]).stdout, b"2 runs were removed\n");
+    for name in ["spool", "map.log", "batches", "launches"] {
+        assert!(!left(name), "{name}");
+    }
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn a_cleared_id_brings_no_older_end_back() {
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(1));
     std::fs::write(place.path("good"), "").unwrap();
     assert_eq!(place.run(["map", "--retry-failed", "x", "--", "sh", "-c", script]).code(), Some(0));
-    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 run was removed\n");
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(0));
     assert_eq!(place.lines("log"), ["x", "x", "x"]);
 }
