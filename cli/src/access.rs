@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunPage};
+use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunInfo, RunPage};
 use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
@@ -173,19 +173,19 @@ impl Access {
         }
     }
 
+    /// Makes a cancel durable, and returns the run as it stands then.
     pub(crate) async fn cancel(
         &self,
         parent: &AgentPath,
         run_id: &str,
         reason: &str,
-    ) -> Result<(), Fatal> {
-        match self {
-            Self::Direct(offline) => _ = offline.cancel(parent, run_id, reason).await?,
+    ) -> Result<RunInfo, Fatal> {
+        Ok(match self {
+            Self::Direct(offline) => offline.cancel(parent, run_id, reason).await?,
             Self::Owner(client) => {
-                _ = client.cancel(parent, run_id, reason).await.map_err(from_owner)?
+                client.cancel(parent, run_id, reason).await.map_err(from_owner)?
             }
-        }
-        Ok(())
+        })
     }
 
     pub(crate) async fn clear(
@@ -212,10 +212,21 @@ impl Access {
         filter: &RunFilter,
         after: Option<&Cursor>,
     ) -> Result<RunPage, Fatal> {
+        self.page(parent, filter, after, PAGE).await
+    }
+
+    /// As [`Access::list`], with at most `limit` runs, itself at most [`PAGE`].
+    pub(crate) async fn page(
+        &self,
+        parent: &AgentPath,
+        filter: &RunFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<RunPage, Fatal> {
         Ok(match self {
-            Self::Direct(offline) => offline.list(parent, filter, after, PAGE).await?,
+            Self::Direct(offline) => offline.list(parent, filter, after, limit).await?,
             Self::Owner(client) => {
-                client.runs(parent, filter, after, PAGE).await.map_err(from_owner)?
+                client.runs(parent, filter, after, limit).await.map_err(from_owner)?
             }
         })
     }
@@ -240,4 +251,5 @@ impl Access {
     }
 }
 
-const PAGE: usize = 500;
+/// The most runs, or frames, that are read at once.
+pub(crate) const PAGE: usize = 500;

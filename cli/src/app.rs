@@ -1,5 +1,6 @@
 //! The program's commands.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,7 +35,8 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(fatal) => {
-            eprintln!("ghostlight: {fatal}");
+            // Where that cannot be said either, the exit status says it.
+            let _ = writeln!(std::io::stderr(), "ghostlight: {fatal}");
             ExitCode::from(fatal.code)
         }
     }

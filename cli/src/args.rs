@@ -39,8 +39,13 @@ pub(crate) enum Command {
     /// Print a run's output, and follow it while it runs
     Tail(TailArgs),
     /// Cancel a run: TERM to its command, KILL after a grace time
+    ///
+    /// Of an id at least the first 8 characters are needed.
     Cancel(CancelArgs),
     /// Remove ended runs and their output; their ids are never used again
+    ///
+    /// The inputs of removed runs are as good as new: the next `map` of their batch executes them
+    /// again. A batch of which no run is left is forgotten, with the inputs that --detach put aside.
     Clear(ClearArgs),
     /// Simulate crashes of agents that come with the program
     ///
@@ -80,7 +85,8 @@ pub(crate) struct MapArgs {
     /// Try failed and cancelled inputs again
     #[arg(long)]
     pub(crate) retry_failed: bool,
-    /// Take every file under this file or folder as an input; may be repeated
+    /// Take every file under this file or folder as an input; may be repeated. Left out are hidden
+    /// entries, the data folder, folders that hold a CACHEDIR.TAG, links to folders, and broken links
     #[arg(long, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
     /// Standard input is NUL-separated
@@ -136,7 +142,7 @@ pub(crate) struct OneRun {
     #[arg(long, value_name = "NAME")]
     pub(crate) batch: Option<String>,
     /// The run's id, the beginning of it, or its address (`Batch:NAME/Command:ID`)
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = parse_run)]
     pub(crate) run: String,
 }
 
@@ -197,6 +203,13 @@ pub(crate) struct ClearArgs {
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
+}
+
+fn parse_run(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a blank text is the beginning of every id; write more of it".to_owned()),
+        text => Ok(text.to_owned()),
+    }
 }
 
 fn parse_age(text: &str) -> Result<std::time::Duration, String> {

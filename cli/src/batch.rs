@@ -3,6 +3,7 @@
 mod begin;
 mod input;
 mod launches;
+mod made;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -15,7 +16,8 @@ use ghostlight::prelude::*;
 use self::begin::{Begun, begin};
 pub(crate) use self::input::{CommandInput, Text};
 pub(crate) use self::launches::Launches;
-use self::launches::{STOPPED, Watched, remove, stop, stopped};
+use self::launches::{Watched, remove, stop, stopped, was_stopped};
+pub(crate) use self::made::{Bound, Made};
 use crate::inputs::substitute;
 use crate::launch::{
     self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, OutputWatcher, ShimClaim,
@@ -37,6 +39,9 @@ const TROUBLE_WAIT: Duration = Duration::from_secs(60);
 const STOPPED_WAIT: Duration = Duration::from_millis(1500);
 /// How often a launch is taken over anew when its run is cancelled: within [`CANCEL_GRACE`].
 const CANCELLED_TRIES: u32 = 4;
+/// The signal of our own kills.
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
+
 /// The parent of a batch of commands.
 pub(crate) struct Batch {
     /// How many commands run at the same time.
@@ -166,7 +171,7 @@ impl Command {
                 // is started for it.
                 return Err(cancelled_error());
             }
-            let error = match self.try_plan(cx, number) {
+            let error = match self.try_plan(cx, number).await {
                 Err(error) if !error.is_permanent() => error,
                 planned => return planned,
             };
@@ -179,11 +184,11 @@ impl Command {
         }
     }
 
-    fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
+    async fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
         let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
-        let dir = LaunchDir::plan(&folder)?;
+        let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&folder)).await??;
         let folder = dir
             .path()
             .to_str()
@@ -203,10 +208,12 @@ impl Command {
         input: &CommandInput,
     ) -> Result<LaunchEnd, RunError> {
         let mut wait = NOT_STARTED_WAIT;
-        let mut made = false;
+        // Kept while nobody watches: the command may live, and a stop has to find it.
+        let mut made = None;
         let mut tried_cancelled = 0;
         loop {
             tried_cancelled += u32::from(cx.is_cancelled());
+            let stopping = self.launches.are_stopping();
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
                 Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
                 end => return end,
@@ -216,6 +223,7 @@ impl Command {
                 biased;
                 // There is a command to be stopped, and output to be read.
                 () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
+                () = self.launches.stopping(), if !stopping => wait = NOT_STARTED_WAIT,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
             }
         }
@@ -229,36 +237,35 @@ impl Command {
         number: u64,
         attempt: u32,
         input: &CommandInput,
-        made: &mut bool,
+        made: &mut Option<Watched>,
     ) -> Result<LaunchEnd, RunError> {
-        let begun = match self.spec(cx, attempt, input) {
-            Ok(spec) => {
-                let (dir, known) = (dir.clone(), *made);
-                let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
-                let begin = move || {
-                    if (cancelled || stopping) && !known && !dir.path().exists() {
-                        let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
-                        return (begun, false);
-                    }
-                    (begin(&dir, &spec, known), dir.path().exists())
-                };
-                let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
-                *made |= exists;
-                begun?
+        #[cfg(test)]
+        self.launches.tried().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let spec = self.spec(cx, attempt, input)?;
+        let (launch, known) = (dir.clone(), made.is_some());
+        let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
+        let begin = move || {
+            if (cancelled || stopping) && !known && !launch.path().exists() {
+                let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
+                return (begun, false);
             }
-            Err(error) => return Err(error),
+            (begin(&launch, &spec, known), launch.path().exists())
         };
-        let _watched = Watched::new(&self.launches, dir);
-        if self.launches.are_stopping() && matches!(begun, Begun::Alive(_)) {
+        let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
+        if exists {
+            made.get_or_insert_with(|| Watched::new(&self.launches, dir));
+        }
+        // Looked at once it is in the list: a stop before that has not seen it.
+        if self.launches.are_stopping() && made.is_some() && may_live(&begun) {
             stop(dir.clone()).await;
         }
-        match begun {
+        match begun? {
             Begun::Not => Ok(LaunchEnd::Stopped),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
                 self.follow(cx, dir, number, false).await?;
-                Ok(self.ended(dir, status))
+                self.ended(dir, status).await
             }
             Begun::Vanished(claim) => self.vanished(cx, dir, number, claim).await,
             Begun::Alive(shim) => self.attend(cx, dir, number, shim).await,
@@ -323,7 +330,7 @@ impl Command {
             Conclusion::Ended(status) => {
                 // Where the first follower got to is in the context, so that a second one goes on.
                 self.follow(cx, dir, number, false).await?;
-                Ok(self.ended(dir, status))
+                self.ended(dir, status).await
             }
             Conclusion::Vanished(claim) => self.vanished(cx, dir, number, Some(claim)).await,
         }
@@ -336,7 +343,7 @@ impl Command {
         number: u64,
         claim: Option<ShimClaim>,
     ) -> Result<LaunchEnd, RunError> {
-        let stopped = dir.path().join(STOPPED).exists();
+        let stopped = was_stopped(dir).await?;
         if let Some(claim) = claim {
             tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
         }
@@ -348,12 +355,15 @@ impl Command {
         })
     }
 
-    fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> LaunchEnd {
-        match status.end {
-            CommandEnd::Signaled { .. } if self.launches.are_stopping() => LaunchEnd::Stopped,
-            CommandEnd::Signaled { .. } if dir.path().join(STOPPED).exists() => LaunchEnd::Void,
+    /// Whose doing an end is: ours are deaths by KILL, and no others.
+    async fn ended(&self, dir: &LaunchDir, status: LaunchStatus) -> Result<LaunchEnd, RunError> {
+        Ok(match status.end {
+            CommandEnd::Signaled { signal: KILL, .. } if self.launches.are_stopping() => {
+                LaunchEnd::Stopped
+            }
+            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => LaunchEnd::Void,
             _ => LaunchEnd::Ended(status),
-        }
+        })
     }
 
     /// Stores output lines as chunks, each with the offset after it, up to the end of the launch;
@@ -389,6 +399,11 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Whether there may be a command to be killed.
+fn may_live(begun: &Result<Begun, RunError>) -> bool {
+    matches!(begun, Ok(Begun::Alive(_)) | Err(_))
 }
 
 /// The folder of a run's nth launch.

@@ -80,6 +80,8 @@ pub struct Notes {
     pub unreadable: u64,
     /// Symbolic links to folders, which are not followed.
     pub linked_folders: u64,
+    /// Symbolic links that lead nowhere, or in a circle.
+    pub broken_links: u64,
 }
 
 /// The inputs of a source, one after the other.

@@ -4,6 +4,7 @@ mod cancel;
 mod clear;
 mod find;
 mod list;
+mod merge;
 mod show;
 mod tail;
 
@@ -20,36 +21,40 @@ use crate::fatal::Fatal;
 use crate::shown::one_line;
 
 /// Standard output of a command that prints and ends. Nobody reading it any more is no error.
-struct Out {
+pub(crate) struct Out {
     out: BufWriter<Stdout>,
 }
 
 impl Out {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { out: BufWriter::new(std::io::stdout()) }
     }
 
-    fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Closed> {
-        writeln!(self.out, "{line}").map_err(|_| Closed)
+    pub(crate) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Early> {
+        Ok(writeln!(self.out, "{line}").map_err(Unwritten)?)
     }
 
-    fn flush(&mut self) -> Result<(), Closed> {
-        self.out.flush().map_err(|_| Closed)
+    pub(crate) fn flush(&mut self) -> Result<(), Early> {
+        Ok(self.out.flush().map_err(Unwritten)?)
     }
 }
 
-/// Standard output is closed.
-pub(crate) struct Closed;
+/// Standard output takes no more.
+pub(crate) struct Unwritten(pub(crate) std::io::Error);
 
 /// What makes a command end early.
 pub(crate) enum Early {
+    /// Nobody reads standard output any more.
     Closed,
     Fatal(Fatal),
 }
 
-impl From<Closed> for Early {
-    fn from(_: Closed) -> Self {
-        Self::Closed
+impl From<Unwritten> for Early {
+    fn from(Unwritten(error): Unwritten) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Fatal(Fatal::from(error).while_doing("write the output")),
+        }
     }
 }
 
@@ -59,7 +64,7 @@ impl From<Fatal> for Early {
     }
 }
 
-fn end(result: Result<ExitCode, Early>) -> Result<ExitCode, Fatal> {
+pub(crate) fn end(result: Result<ExitCode, Early>) -> Result<ExitCode, Fatal> {
     match result {
         Ok(code) => Ok(code),
         Err(Early::Closed) => Ok(ExitCode::from(141)),

@@ -22,7 +22,7 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
-use crate::batch::{Batch, CANCEL_GRACE, Command, Launches, Text};
+use crate::batch::{Batch, Bound, CANCEL_GRACE, Command, Launches, Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
@@ -74,11 +74,15 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     };
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
-    if args.detach {
-        return spool::detach(&args, &name, &data, &cwd, source, lock, &mut signals).await;
-    }
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+    let lock = match Made::new(&name, &args.command, &cwd).bind(&data, lock).await? {
+        Bound::Kept(lock) => lock,
+        Bound::LetGo => owner::take(&data).await?,
+    };
+    if args.detach {
+        return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
+    }
 
     let launches = Arc::new(Launches::default());
     let folder = launches_of(&data, &name);
@@ -111,6 +115,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
+    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
+        reporter.note("there is no {} in the command: it does not see its input");
+    }
     let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
@@ -169,13 +176,13 @@ async fn run(
         let permit = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
         };
         let item = tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             Some(ended) = watching.join_next() => {
                 watched(ended)?;
                 continue;
@@ -213,7 +220,7 @@ async fn run(
         tokio::select! {
             biased;
             stop = signals.next() => return Err(stop),
-            () = reporter.closed() => return Err(Stop::ClosedOutput),
+            stop = reporter.closed() => return Err(stop),
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
                 None => return Ok(()),
@@ -247,10 +254,13 @@ impl Ending {
                 // Everything of this batch is durable. What another batch has left here goes on
                 // under its shims; its own `map` takes it over.
                 self.system.crash().await;
-                let totals = self.reporter.finish(true).await;
-                Ok(exit_code(&totals))
+                match self.reporter.finish(true).await {
+                    Ok(totals) => Ok(exit_code(&totals)),
+                    Err(Stop::Fatal(fatal)) => Err(fatal),
+                    Err(stop) => Ok(ExitCode::from(stop.code())),
+                }
             }
-            Err(Stop::Interrupt) => Ok(self.drain().await),
+            Err(Stop::Interrupt) => self.drain().await,
             Err(Stop::Fatal(fatal)) => {
                 self.control.close().await;
                 self.system.crash().await;
@@ -266,7 +276,7 @@ impl Ending {
     }
 
     /// Waits for the running commands; a second interrupt kills them.
-    async fn drain(mut self) -> ExitCode {
+    async fn drain(mut self) -> Result<ExitCode, Fatal> {
         let running = self.launches.count();
         if running > 0 {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
@@ -307,9 +317,11 @@ impl Ending {
             biased;
             _ = self.signals.next() => {}
             () = tokio::time::sleep(PRINT_WAIT), if code != INTERRUPTED => {}
-            _ = printed => {}
+            printed = printed => if let Err(Stop::Fatal(fatal)) = printed {
+                return Err(fatal);
+            }
         }
-        ExitCode::from(code)
+        Ok(ExitCode::from(code))
     }
 }
 
@@ -350,9 +362,6 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     }
     if args.null && (!args.files.is_empty() || !args.inputs.is_empty()) {
         return Err(Fatal::new("-0 is about standard input, which is not read here"));
-    }
-    if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
-        tracing::debug!("no {{}} in the command: it does not see its input");
     }
     for path in &args.files {
         // Before the data folder is made.

@@ -1,6 +1,6 @@
 //! `ghostlight sim`: the shipped scenarios under crashes, evictions and plans of chance.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,14 @@ use serde_json::json;
 
 use crate::args::SimArgs;
 use crate::fatal::Fatal;
+use crate::look::{Early, Out, end};
 
 /// Simulates what was asked for. Ctrl-C stops it as it stops any program: it has nothing to put away.
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Fatal> {
+    end(simulate(args))
+}
+
+fn simulate(args: &SimArgs) -> Result<ExitCode, Early> {
     let all = scenarios::all();
     let chosen = match &args.scenario {
         None => all,
@@ -22,7 +27,8 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Fatal> {
     if args.list {
         return list(&chosen, args.json);
     }
-    let plan: Option<Plan> = args.plan.as_deref().map(str::parse).transpose()?;
+    let plan: Option<Plan> =
+        args.plan.as_deref().map(str::parse).transpose().map_err(Fatal::from)?;
     let mut code = ExitCode::SUCCESS;
     for scenario in chosen {
         let began = Instant::now();
@@ -80,21 +86,22 @@ fn bar(scenario: &Shipped) -> ProgressBar {
     }
 }
 
-fn list(scenarios: &[Shipped], json: bool) -> Result<ExitCode, Fatal> {
-    let mut out = std::io::stdout().lock();
+fn list(scenarios: &[Shipped], json: bool) -> Result<ExitCode, Early> {
+    let mut out = Out::new();
     for Shipped { name, about, .. } in scenarios {
         match json {
-            true => writeln!(out, "{}", json!({ "scenario": name, "about": about }))?,
-            false => writeln!(out, "{name:10} {about}")?,
+            true => out.line(json!({ "scenario": name, "about": about }))?,
+            false => out.line(format!("{name:10} {about}"))?,
         }
     }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Fatal> {
+fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Early> {
     let seconds = took.as_secs_f64();
     let plans_per_second = (report.plans as f64 / seconds.max(0.001)).round();
-    let mut out = std::io::stdout().lock();
+    let mut out = Out::new();
     if json {
         let line = json!({
             "scenario": scenario.name,
@@ -106,19 +113,18 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "plansPerSecond": plans_per_second,
         });
-        writeln!(out, "{line}")?;
+        out.line(line)?;
     } else {
-        writeln!(
-            out,
+        out.line(format!(
             "{:10} ok: {} plans, {} crash points, {} lives, {plans_per_second} plans/s",
             scenario.name, report.plans, report.calm_commits, report.lives
-        )?;
+        ))?;
     }
-    Ok(())
+    out.flush()
 }
 
-fn print_failure(failure: &Failure, json: bool) -> Result<(), Fatal> {
-    let mut out = std::io::stdout().lock();
+fn print_failure(failure: &Failure, json: bool) -> Result<(), Early> {
+    let mut out = Out::new();
     if json {
         let trace: Vec<_> = failure.trace.iter().map(ToString::to_string).collect();
         let line = json!({
@@ -131,9 +137,9 @@ fn print_failure(failure: &Failure, json: bool) -> Result<(), Fatal> {
             "again": failure.command(),
             "trace": trace,
         });
-        writeln!(out, "{line}")?;
+        out.line(line)?;
     } else {
-        writeln!(out, "{failure}\n")?;
+        out.line(format!("{failure}\n"))?;
     }
-    Ok(())
+    out.flush()
 }

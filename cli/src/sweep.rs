@@ -11,6 +11,11 @@ pub(crate) fn launches_of(data: &Path, batch: &str) -> PathBuf {
     data.join("launches").join(short_hash(batch))
 }
 
+/// Where the inputs of a batch are that were put aside.
+pub(crate) fn spool_of(data: &Path, batch: &str) -> PathBuf {
+    data.join("spool").join(short_hash(batch))
+}
+
 /// A name for files that belong to a batch.
 pub(crate) fn short_hash(batch: &str) -> String {
     Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ghostlight::RunError;
 
+use super::launches::not_stopped;
 use crate::launch::{self, LaunchDir, Recovered, ShimClaim, ShimHandle, SpawnError, Spec, Status};
 
 /// Where a launch stands.
@@ -50,7 +51,13 @@ pub(super) fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, R
         }
     }
     Ok(match launch::recover(dir)? {
-        Recovered::Alive(shim) => Begun::Alive(shim),
+        Recovered::Alive(shim) => {
+            // By whoever was stopped between the mark and the kill. Later ones are our own.
+            if !made {
+                not_stopped(dir)?;
+            }
+            Begun::Alive(shim)
+        }
         Recovered::Ended(status) => Begun::Ended(status),
         Recovered::Vanished(claim) => Begun::Vanished(claim),
         Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),

@@ -2,25 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::launch::{self, LaunchDir};
 
-/// How often a command that nobody can watch is tried to be killed, and how far apart.
+/// How often a command is tried to be killed, and how far apart.
 const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
-/// The file that tells the next owner that we killed a command: it did not fail.
-pub(super) const STOPPED: &str = "stopped-by-owner";
+/// The file that tells the next owner that a death by KILL is our doing: the command did not fail. It
+/// is there before the signal, so that a crash after the kill leaves no failed run; whoever finds the
+/// command alive removes it. Only a command that others kill after such a crash, before its next owner
+/// looks, is started once more than it should.
+const STOPPED: &str = "stopped-by-owner";
 
-/// Launches that are being watched, for a stop that kills them.
+/// Launches whose commands may live, for a stop that kills them.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     #[cfg(test)]
-    begun: std::sync::atomic::AtomicUsize,
+    tried: std::sync::atomic::AtomicUsize,
 }
 
 impl Launches {
@@ -32,21 +36,27 @@ impl Launches {
         self.lock().len()
     }
 
-    /// How often a launch was begun or taken over.
+    /// How often a launch was begun or taken over, or was to be.
     #[cfg(test)]
-    pub(super) fn begun(&self) -> usize {
-        self.begun.load(Ordering::Relaxed)
+    pub(super) fn tried(&self) -> &std::sync::atomic::AtomicUsize {
+        &self.tried
     }
 
     /// Whether commands are being killed, and none is started any more.
     pub(super) fn are_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Waits until commands are being killed.
+    pub(super) async fn stopping(&self) {
+        // Its sender is in our hands.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// Lets no command be started any more, and kills all that are there.
     pub(crate) async fn stop_all(&self) {
         // Said first: a launch that is not in the list yet reads it once it is.
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
         let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
         let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
         for stop in stops {
@@ -67,12 +77,33 @@ pub(super) async fn stop(dir: LaunchDir) {
         }
         Err(error) => tracing::error!(%error, "a stopped command was not marked"),
     }
-    if let Err(error) = launch::cancel(&dir, Duration::ZERO).await {
-        tracing::warn!(%error, "a command was not killed");
+    for _ in 0..KILL_TRIES {
+        match launch::cancel(&dir, Duration::ZERO).await {
+            Ok(_) => return,
+            Err(error) => tracing::warn!(%error, "a command is not killed yet"),
+        }
+        tokio::time::sleep(KILL_WAIT).await;
+    }
+    tracing::error!("a command was not killed, and goes on");
+    if let Err(error) = tokio::task::spawn_blocking(move || not_stopped(&dir)).await {
+        tracing::error!(%error, "a command that was not killed stays marked");
     }
 }
 
-/// Keeps a launch among the watched ones.
+/// Takes back that a living command was killed. Blocks.
+pub(super) fn not_stopped(dir: &LaunchDir) -> std::io::Result<()> {
+    match std::fs::remove_file(dir.path().join(STOPPED)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an earlier owner killed the command of a launch that is over.
+pub(super) async fn was_stopped(dir: &LaunchDir) -> std::io::Result<bool> {
+    tokio::fs::try_exists(dir.path().join(STOPPED)).await
+}
+
+/// Keeps a launch among those that a stop kills, watched or not just then.
 pub(super) struct Watched {
     launches: Arc<Launches>,
     folder: PathBuf,
@@ -82,8 +113,6 @@ impl Watched {
     pub(super) fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
         let folder = dir.path().to_owned();
         launches.lock().insert(folder.clone(), dir.clone());
-        #[cfg(test)]
-        launches.begun.fetch_add(1, Ordering::Relaxed);
         Self { launches: Arc::clone(launches), folder }
     }
 }

@@ -1,3 +1,6 @@
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+
 use ghostlight::testing;
 
 use super::*;
@@ -39,6 +42,46 @@ async fn a_shim_that_cannot_be_started_is_tried_for_ever_and_not_too_often() {
     let run = testing::run(&command, input(data.path()));
     let ended = tokio::time::timeout(Duration::from_secs(3600), run).await;
     assert!(ended.is_err(), "the machine's trouble is no failure of the command: {ended:?}");
-    let tried = command.launches.begun();
+    let tried = command.launches.tried().load(Relaxed);
     assert!((60..80).contains(&tried), "tried {tried} times in an hour");
+}
+
+/// Executes a launch that is there already.
+struct Launched {
+    command: Command,
+    dir: LaunchDir,
+}
+
+impl Agent for Launched {
+    const TYPE: &'static str = "Launched";
+}
+
+impl Child for Launched {
+    type Input = CommandInput;
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, input: CommandInput) -> Result<(), RunError> {
+        self.command.execute(cx, &self.dir, 0, 1, &input).await.map(|_| ())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_reaches_what_is_not_watched_just_then() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = LaunchDir::plan(&data.path().join("launch")).unwrap();
+    dir.create().unwrap();
+    std::fs::write(dir.path().join("claim"), "nonsense").unwrap();
+    let launched = Launched { command: command(data.path()), dir };
+    let launches = Arc::clone(&launched.command.launches);
+    let mut run = pin!(testing::run(&launched, input(data.path())));
+    // Between two tries that are a minute apart.
+    let ended = tokio::time::timeout(Duration::from_secs(570), run.as_mut()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(launches.count(), 1, "a stop finds it");
+    let tried = launches.tried().load(Relaxed);
+    tokio::select! {
+        ended = run.as_mut() => panic!("{ended:?}"),
+        () = launches.stop_all() => {}
+    }
+    assert!(launches.tried().load(Relaxed) > tried, "it notices at once that it is stopped");
 }

@@ -9,6 +9,7 @@ use super::list::parents;
 use super::{Early, Out, end};
 use crate::access::{Access, Folder};
 use crate::args::ClearArgs;
+use crate::batch::Made;
 use crate::fatal::Fatal;
 use crate::sweep::{launches_of, sweep};
 
@@ -20,6 +21,7 @@ pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
     let said = cleared.and_then(|cleared| {
         match args.place.json {
             true => out.line(serde_json::json!({ "cleared": cleared }))?,
+            false if cleared == 1 => out.line("1 run was removed")?,
             false => out.line(format!("{cleared} runs were removed"))?,
         }
         out.flush()?;
@@ -46,19 +48,27 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     if filter.status.is_empty() {
         filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
     }
+    let data = std::path::absolute(&args.place.data).map_err(Fatal::from)?;
     let mut cleared = 0;
     for parent in parents(access, args.batch.as_deref()).await? {
-        cleared += access.clear(&parent, &filter).await?;
-        let folder = launches_of(
-            &std::path::absolute(&args.place.data).map_err(Fatal::from)?,
-            &parent.name(),
-        );
+        let removed = access.clear(&parent, &filter).await?;
+        cleared += removed;
+        let folder = launches_of(&data, &parent.name());
         sweep(folder, async |run_id| match access.inspect(&parent, &run_id).await {
             Ok(Some(run)) => run.run.status.is_hard(),
             Ok(None) => true,
             Err(_) => false,
         })
         .await;
+        // An owner may dispatch at any time. A batch that never had a run may still have inputs.
+        if removed > 0
+            && matches!(access, Access::Direct(_))
+            && access.page(&parent, &RunFilter::default(), None, 1).await?.runs.is_empty()
+        {
+            let (data, name) = (data.clone(), parent.name());
+            let forget = move || Made::forget(&data, &name);
+            tokio::task::spawn_blocking(forget).await.map_err(Fatal::from)?;
+        }
     }
     Ok(cleared)
 }

@@ -1,13 +1,16 @@
 //! `ghostlight show`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::find::find;
+use super::list::status;
 use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::OneRun;
+use crate::batch::Made;
 use crate::fatal::Fatal;
 
 /// Shows a run as it stands.
@@ -16,26 +19,56 @@ pub(crate) async fn show(args: OneRun) -> Result<ExitCode, Fatal> {
     end(folder.with(async |access| print(access, &args).await).await)
 }
 
+/// Adds what the batch of a run was made with.
+async fn add_command(
+    fields: &mut Map<String, Value>,
+    data: &Path,
+    batch: &str,
+) -> Result<(), Fatal> {
+    let Some(made) = Made::read(data, batch).await? else { return Ok(()) };
+    fields.insert("command".to_owned(), serde_json::to_value(&made.command)?);
+    fields.insert("cwd".to_owned(), serde_json::to_value(&made.cwd)?);
+    Ok(())
+}
+
 async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {
-    let (parent, run_id) = find(access, args).await?;
+    let (parent, run_id) = find(access, args, 1).await?;
     let inspection = access
         .inspect(&parent, &run_id)
         .await?
         .ok_or_else(|| Fatal::new(format!("run {run_id:?} was cleared meanwhile")))?;
     let mut out = Out::new();
-    let value = serde_json::to_value(&inspection).map_err(Fatal::from)?;
+    let mut value = serde_json::to_value(&inspection).map_err(Fatal::from)?;
+    if let Value::Object(fields) = &mut value {
+        add_command(fields, &args.place.data, &parent.name()).await?;
+        if !args.place.json {
+            // As `runs` has it.
+            fields.insert("status".to_owned(), status(&inspection.run).into());
+            fields.remove("cancelling");
+            if let Some(input) = fields.remove("inputPreview") {
+                fields.insert("input".to_owned(), input);
+            }
+        }
+    }
     match (&value, args.place.json) {
         (Value::Object(fields), false) => {
             for (name, field) in fields {
-                let text = match field {
-                    Value::String(text) => one_line(text, 2000),
-                    other => one_line(&other.to_string(), 2000),
-                };
-                out.line(format!("{name:<18} {text}"))?;
+                out.line(format!("{name:<18} {}", one_line(&text(field), 2000)))?;
             }
         }
         _ => out.line(&value)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A field as people read it: a list of words apart by a space.
+fn text(field: &Value) -> String {
+    match field {
+        Value::String(text) => text.clone(),
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            words.iter().map(text).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
 }

@@ -9,7 +9,7 @@ use ghostlight::After;
 use ghostlight::frame::{Frame, FrameEvent};
 
 use super::find::find;
-use super::{Closed, Early, end};
+use super::{Early, Unwritten, end};
 use crate::access::{Access, Folder, Followed};
 use crate::args::TailArgs;
 use crate::fatal::Fatal;
@@ -29,7 +29,8 @@ pub(crate) async fn tail(args: TailArgs) -> Result<ExitCode, Fatal> {
 
 async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
     let mut printer = Printer { json: args.run.place.json, number: args.after };
-    let (parent, run_id) = folder.with(async |access| Ok(find(access, &args.run).await?)).await?;
+    let (parent, run_id) =
+        folder.with(async |access| Ok(find(access, &args.run, 1).await?)).await?;
     loop {
         let access = folder.access_within(OWNER_WAIT).await?;
         let direct = matches!(access, Access::Direct(_));
@@ -62,7 +63,7 @@ impl Printer {
     }
 
     /// Prints a frame; returns the exit status after the run's hard end.
-    pub(crate) fn frame(&mut self, frame: &Frame) -> Result<Option<ExitCode>, PrinterClosed> {
+    pub(crate) fn frame(&mut self, frame: &Frame) -> Result<Option<ExitCode>, Early> {
         self.number = Some(frame.sequence);
         if self.json {
             let mut out = std::io::stdout().lock();
@@ -89,11 +90,11 @@ impl Printer {
     }
 
     /// Nothing follows at once: what was printed should be seen.
-    pub(crate) fn flush(&self) -> Result<(), PrinterClosed> {
+    pub(crate) fn flush(&self) -> Result<(), Early> {
         self.write(std::io::stdout().lock().flush())
     }
 
-    fn chunk(&self, body: &str) -> Result<(), PrinterClosed> {
+    fn chunk(&self, body: &str) -> Result<(), Early> {
         let mut out: StdoutLock<'_> = std::io::stdout().lock();
         match LineChunk::decode(body) {
             Ok(chunk) if chunk.truncated => {
@@ -111,21 +112,11 @@ impl Printer {
         if !self.json {
             // What the run has printed comes first; a closed output shows with the next frame.
             let _ = std::io::stdout().lock().flush();
-            eprintln!("ghostlight: {text}");
+            let _ = writeln!(std::io::stderr(), "ghostlight: {text}");
         }
     }
 
-    fn write(&self, written: std::io::Result<()>) -> Result<(), PrinterClosed> {
-        written.map_err(|_| PrinterClosed)
-    }
-}
-
-/// Nobody reads the printer's output any more.
-#[derive(Debug)]
-pub(crate) struct PrinterClosed;
-
-impl From<PrinterClosed> for Early {
-    fn from(_: PrinterClosed) -> Self {
-        Closed.into()
+    fn write(&self, written: std::io::Result<()>) -> Result<(), Early> {
+        Ok(written.map_err(Unwritten)?)
     }
 }

@@ -5,12 +5,14 @@ mod json;
 mod plain;
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::signals::Stop;
+use crate::fatal::Fatal;
 use crate::inputs::Notes;
 use crate::lines::LineChunk;
 
@@ -117,7 +119,7 @@ trait Print {
 
 pub(super) struct Reporter {
     events: mpsc::Sender<Event>,
-    closed: Arc<Notify>,
+    closed: Arc<Closed>,
     finished: oneshot::Receiver<Totals>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -125,7 +127,7 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn start(mode: Mode) -> Self {
         let (events, received) = mpsc::channel(EVENTS_AHEAD);
-        let closed = Arc::new(Notify::new());
+        let closed = Arc::new(Closed::default());
         let stopped = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (sender, finished) = oneshot::channel();
         let thread =
@@ -143,9 +145,10 @@ impl Reporter {
         Self { events, closed, finished, stopped }
     }
 
-    /// Waits until nobody reads our output any more.
-    pub(super) async fn closed(&self) {
-        self.closed.notified().await;
+    /// Waits until our output takes no more, and says what that means.
+    pub(super) async fn closed(&self) -> Stop {
+        self.closed.noticed.notified().await;
+        self.closed.stop().unwrap_or(Stop::ClosedOutput)
     }
 
     /// Where events go in.
@@ -166,16 +169,45 @@ impl Reporter {
     }
 
     /// Prints the table, and returns what it says. All senders of events must be gone.
-    pub(super) async fn finish(self, all: bool) -> Totals {
+    ///
+    /// # Errors
+    /// Not everything could be printed.
+    pub(super) async fn finish(self, all: bool) -> Result<Totals, Stop> {
         self.stopped.store(!all, std::sync::atomic::Ordering::Release);
         drop(self.events);
-        self.finished.await.unwrap_or_default()
+        let totals = self.finished.await.unwrap_or_default();
+        self.closed.stop().map_or(Ok(totals), Err)
+    }
+}
+
+/// Whether our output takes no more, and why.
+#[derive(Default)]
+struct Closed {
+    noticed: Notify,
+    error: OnceLock<std::io::Error>,
+}
+
+impl Closed {
+    /// Returns whether it took what was written.
+    fn took(&self, written: std::io::Result<()>) -> bool {
+        let Err(error) = written else { return true };
+        let _ = self.error.set(error);
+        self.noticed.notify_one();
+        false
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        let error = self.error.get()?;
+        Some(match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Stop::ClosedOutput,
+            _ => Stop::Fatal(Fatal::new(format!("write the output: {error}"))),
+        })
     }
 }
 
 struct Thread {
     events: mpsc::Receiver<Event>,
-    closed: Arc<Notify>,
+    closed: Arc<Closed>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -188,10 +220,7 @@ impl Thread {
             let event = match self.events.try_recv() {
                 Ok(event) => event,
                 Err(mpsc::error::TryRecvError::Empty) => {
-                    if !broken && printer.idle().is_err() {
-                        broken = true;
-                        self.closed.notify_one();
-                    }
+                    broken = broken || !self.closed.took(printer.idle());
                     match self.events.blocking_recv() {
                         Some(event) => event,
                         None => break,
@@ -205,16 +234,12 @@ impl Thread {
                 Event::Read(notes) => totals.notes = *notes,
                 Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
             }
-            if !broken && printer.event(&event).is_err() {
-                broken = true;
-                self.closed.notify_one();
-            }
+            broken = broken || !self.closed.took(printer.event(&event));
         }
         totals.elapsed = began.elapsed();
         totals.stopped = self.stopped.load(std::sync::atomic::Ordering::Acquire);
         if !broken {
-            // The program ends; there is nobody left to tell.
-            let _ = printer.end(&totals);
+            self.closed.took(printer.end(&totals));
         }
         totals
     }

@@ -18,10 +18,10 @@ use super::feed::{Feed, Item};
 use super::owner;
 use super::signals::Signals;
 use crate::args::MapArgs;
-use crate::batch::Text;
+use crate::batch::{Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::Source;
-use crate::sweep::short_hash;
+use crate::sweep::spool_of;
 
 /// How long the background program may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -60,10 +60,6 @@ fn os(text: &Text) -> Result<OsString, Fatal> {
     text.to_os().map_err(|error| Fatal::new(format!("the spool is damaged: {error}")))
 }
 
-fn folder(data: &Path, batch: &str) -> PathBuf {
-    data.join("spool").join(short_hash(batch))
-}
-
 /// Without a command, takes over the command line of a spooled batch.
 pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal> {
     if !args.command.is_empty() {
@@ -76,12 +72,20 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     if !args.inputs.is_empty() || !args.files.is_empty() {
         return Err(Fatal::new("there is no command for these inputs; write it after --"));
     }
-    let folder = std::path::absolute(folder(&args.place.data, batch))?;
+    let folder = std::path::absolute(spool_of(&args.place.data, batch))?;
     let path = folder.join("spool.json");
     let read = tokio::fs::read(&path).await;
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let names = Made::names(&args.place.data).await?;
+            if !names.contains(batch) {
+                let there = match names.is_empty() {
+                    true => "there is none yet".to_owned(),
+                    false => format!("there are: {}", names.join(", ")),
+                };
+                return Err(Fatal::new(format!("there is no batch {batch:?}; {there}")));
+            }
             let hint = "write its command after --";
             return Err(Fatal::new(format!("batch {batch:?} was not detached; {hint}")));
         }
@@ -110,13 +114,12 @@ pub(super) async fn detach(
     batch: &str,
     data: &Path,
     cwd: &Path,
-    source: Source,
+    feed: Feed,
     lock: FolderLock,
     signals: &mut Signals,
 ) -> Result<ExitCode, Fatal> {
-    let folder = folder(data, batch);
+    let folder = spool_of(data, batch);
     tokio::fs::create_dir_all(&folder).await?;
-    let feed = Feed::open(source, 1024)?;
     let writing = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || write_inputs(feed, &folder)

@@ -102,7 +102,7 @@ fn lists_are_read_from_standard_input() {
     lines.sort_unstable();
     assert_eq!(lines, [b"".as_slice(), b" b ", b"a", b"last"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("1  blank lines skipped"), "{stderr}");
+    assert!(stderr.contains("1  blank line skipped\n"), "{stderr}");
     let empty = place.run(["map", "--", "echo", "{}"]);
     assert_eq!(empty.code(), Some(0), "an empty list is no error: {}", empty.stderr);
 }
@@ -114,7 +114,7 @@ fn usage_and_environment_errors_write_nothing() {
     let long = "n".repeat(257);
     let cases: [(&[&str], &str); 9] = [
         (&["map", "a", "b"], "there is no command"),
-        (&["map", "--batch", "x"], "was not detached"),
+        (&["map", "--batch", "x"], "there is no batch \"x\""),
         (&["map", "--files", "nowhere", "--", "cat", "{}"], "nowhere"),
         (&["map", "--files", ".", "a", "--", "cat", "{}"], "not from both"),
         (&["map", "-0", "a", "--", "cat", "{}"], "-0"),
@@ -142,6 +142,39 @@ fn another_command_under_the_same_batch_is_refused() {
 }
 
 #[test]
+fn a_refused_command_records_nothing() {
+    let place = Place::new();
+    let batch = |inputs: &[&str], command: &[&str]| {
+        let words = ["map", "--jobs", "1", "--batch", "z"].iter().chain(inputs).chain(command);
+        place.run(words.copied())
+    };
+    let one = ["--", "echo", "one", "{}"];
+    assert_eq!(batch(&["1"], &one).code(), Some(0));
+    let two = ["--", "sh", "-c", "echo two {} >> log"];
+    // With an input that the batch has, and without one; aside, and at once.
+    for inputs in [&["7", "8", "1", "9"][..], &["7", "8"], &["--detach", "7", "8"]] {
+        let refused = batch(inputs, &two);
+        assert_eq!(refused.code(), Some(2), "{inputs:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("another command"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("echo one {}"), "{}", refused.stderr);
+    }
+    assert!(!place.path(".ghostlight/spool").exists(), "nothing is put aside");
+    std::fs::create_dir(place.path("elsewhere")).unwrap();
+    let mut elsewhere = place.ghostlight(["map", "--batch", "z", "--data", "../.ghostlight", "5"]);
+    let refused = elsewhere.args(one).current_dir(place.path("elsewhere")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another working directory"));
+    assert_eq!(String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap().lines().count(), 1);
+    let again = batch(&["1", "2"], &one);
+    assert_eq!((again.code(), again.sorted()), (Some(0), vec!["one 1".into(), "one 2".into()]));
+    assert!(place.lines("log").is_empty(), "no refused command was ever executed");
+    // A batch that has no runs is bound to nothing.
+    assert_eq!(place.run(["clear"]).code(), Some(0));
+    assert_eq!(batch(&["7"], &two).code(), Some(0));
+    assert_eq!(place.lines("log"), ["two 7"]);
+}
+
+#[test]
 fn files_are_found_and_hidden_ones_left_out() {
     let place = Place::new();
     for (file, text) in [("d/a", "1"), ("d/e/b", "2"), ("d/.hidden", "3"), ("c/x", "4")] {
@@ -151,8 +184,10 @@ fn files_are_found_and_hidden_ones_left_out() {
     }
     std::fs::write(place.path("c/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55")
         .unwrap();
+    std::os::unix::fs::symlink("nowhere", place.path("d/broken")).unwrap();
     let ended = place.run(["map", "--files", ".", "--", "cat", "{}"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1  broken link skipped\n"), "{}", ended.stderr);
     let mut out = ended.stdout;
     out.sort_unstable();
     assert_eq!(out, b"12");
@@ -179,4 +214,28 @@ fn a_command_that_truncates_its_output_is_told_of() {
     let tail = place.run(["tail", run["runId"].as_str().unwrap()]);
     assert_eq!(tail.stdout, b"first\nx\n");
     assert_eq!(tail.stderr.matches(note).count(), 1, "{}", tail.stderr);
+}
+
+#[test]
+fn a_batch_that_is_not_there_is_told_from_one_that_was_not_detached() {
+    let place = Place::new();
+    for batch in ["night", "a/b"] {
+        assert_eq!(place.run(["map", "--batch", batch, "x", "--", "echo", "{}"]).code(), Some(0));
+    }
+    let unknown = place.run(["map", "--batch", "nobatch"]);
+    assert_eq!(unknown.code(), Some(2));
+    assert!(unknown.stderr.contains("there are: a/b, night"), "{}", unknown.stderr);
+    let known = place.run(["map", "--batch", "night"]);
+    assert_eq!(known.code(), Some(2));
+    assert!(known.stderr.contains("was not detached"), "{}", known.stderr);
+}
+
+#[test]
+fn a_command_that_does_not_see_its_input_is_told_of_once() {
+    let place = Place::new();
+    let ended = place.run(["map", "a", "b", "--", "true"]);
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(ended.stderr.matches("no {} in the command").count(), 1, "{}", ended.stderr);
+    let ended = place.run(["map", "a", "--", "echo", "{}"]);
+    assert!(!ended.stderr.contains("no {}"), "{}", ended.stderr);
 }

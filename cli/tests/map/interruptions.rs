@@ -102,6 +102,37 @@ fn a_second_interrupt_kills_and_is_no_failure_of_the_commands() {
 }
 
 #[test]
+fn a_kill_that_did_not_happen_excuses_no_death() {
+    // The signal, and whether the next owner sees the command alive.
+    for (signal, taken_over) in [("SEGV", false), ("SEGV", true), ("KILL", true)] {
+        let place = Place::new();
+        let (mut gate, mut done) = (place.gate("gate"), place.gate("done"));
+        let script = format!(
+            "echo {{}} >> log; echo begin; dd bs=1 count=1 < gate > /dev/null 2>&1; \
+             (echo x > done) & wait; kill -{signal} $$"
+        );
+        let args = ["map", "a", "--", "sh", "-c", &script];
+        let mut map = place.start(args);
+        map.read_lines(1);
+        let status = place.launch_files().into_iter().find(|path| path.ends_with("claim"));
+        map.sigkill();
+        // As a program leaves it that dies between the mark and the kill.
+        std::fs::write(status.unwrap().with_file_name("stopped-by-owner"), "").unwrap();
+        let map = taken_over.then(|| {
+            let mut map = place.start(args);
+            map.read_lines(1);
+            map
+        });
+        gate.open(2);
+        done.read_one();
+        let ended = map.map_or_else(|| place.run(args), |map| map.wait());
+        assert_eq!(ended.code(), Some(1), "{signal}: {}", ended.stderr);
+        assert!(ended.stderr.contains("killed by signal"), "{}", ended.stderr);
+        assert_eq!(place.lines("log"), ["a"], "{signal}: its death is its own");
+    }
+}
+
+#[test]
 fn sigterm_and_a_closed_output_leave_the_commands_alone() {
     let place = Place::new();
     let mut gate = place.gate("gate");

@@ -1,5 +1,3 @@
-use std::process::Stdio;
-
 use crate::support::{Place, only_run, sorted};
 
 const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
@@ -81,6 +79,14 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         };
         let cancelled = place.run(["cancel", &id, "--reason", "enough"]);
         assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+        let said = String::from_utf8(cancelled.stdout).unwrap();
+        assert_eq!(said.contains("next `ghostlight map`"), !owned, "{said}");
+        if !owned {
+            let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+            assert!(listed.contains("cancelling"), "{listed}");
+            let shown = String::from_utf8(place.run(["show", &id]).stdout).unwrap();
+            assert!(shown.contains("status             cancelling"), "{shown}");
+        }
         assert_eq!(place.run(["cancel", &id]).code(), Some(0), "idempotent");
         let ended = match map {
             Some(map) => map.wait(),
@@ -91,6 +97,12 @@ fn cancel_reaches_a_command_with_and_without_an_owner() {
         let show = place.run(["show", "--json", &id]);
         let value: serde_json::Value = serde_json::from_slice(&show.stdout).unwrap();
         assert_eq!((&value["status"], &value["error"]), (&"aborted".into(), &"enough".into()));
+        let late = place.run(["cancel", &id]);
+        let code = late.code();
+        let said = String::from_utf8(late.stdout).unwrap();
+        assert_eq!((code, said), (Some(0), format!("{id}: has ended before: aborted: enough\n")));
+        let shown = String::from_utf8(place.run(["show", &id]).stdout).unwrap();
+        assert!(!shown.contains("cancelling"), "{shown}");
         assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
     }
 }
@@ -155,7 +167,7 @@ fn clear_removes_ended_runs_and_their_ids_for_good() {
     let id = only_run(&place);
     let cleared = place.run(["clear", "--older-than", "1h"]);
     assert_eq!(cleared.stdout, b"0 runs were removed\n");
-    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 run was removed\n");
     assert!(place.run(["runs"]).stdout.is_empty());
     assert_eq!(place.run(["show", &id]).code(), Some(2));
     // The input is there again, under the next id.
@@ -199,9 +211,40 @@ fn what_is_not_there_is_an_error() {
     let id = value["runId"].as_str().unwrap();
     let ambiguous = place.run(["show", id]);
     assert_eq!(ambiguous.code(), Some(2));
-    assert!(ambiguous.stderr.contains("--batch"), "{}", ambiguous.stderr);
+    let text = &ambiguous.stderr;
+    assert!(
+        text.contains("--batch") && text.contains(&format!("Batch:other/Command:{id}")),
+        "{text}"
+    );
+    assert!(!text.contains("write more"), "the id is whole: {text}");
     assert_eq!(place.run(["show", "--batch", "other", id]).code(), Some(0));
     assert_eq!(place.run(["show", &format!("Batch:other/Command:{id}")]).code(), Some(0));
+}
+
+#[test]
+fn a_run_is_not_meant_by_accident() {
+    let place = Place::new();
+    let _gate = place.gate("gate");
+    let mut map = place.start(["map", "--batch", "a/b", "x", "--", "sh", "-c", WAIT]);
+    map.read_lines(1);
+    let id = only_run(&place);
+    for command in ["show", "tail", "cancel"] {
+        for blank in ["", "  "] {
+            let ended = place.run([command, blank]);
+            assert_eq!(ended.code(), Some(2), "{command} {blank:?}: {}", ended.stderr);
+        }
+    }
+    assert_eq!(place.run(["show", &id[..1]]).code(), Some(0), "looking needs no more than that");
+    let short = place.run(["cancel", &id[..7]]);
+    assert_eq!(short.code(), Some(2));
+    assert!(short.stderr.contains("at least its first 8 characters"), "{}", short.stderr);
+    // A name with a slash, as it was given and as it is printed.
+    for name in ["a/b", "a%2Fb"] {
+        let shown = place.run(["show", &format!("Batch:{name}/Command:{id}")]);
+        assert_eq!(shown.code(), Some(0), "{}", shown.stderr);
+    }
+    assert_eq!(place.run(["cancel", &id[..8]]).code(), Some(0));
+    assert_eq!(map.wait().code(), Some(1));
 }
 
 #[test]
@@ -217,15 +260,17 @@ fn a_detached_batch_goes_on_by_itself() {
     let refused = place.run(["map", "x", "--", "true"]);
     assert_eq!(refused.code(), Some(2), "the folder has an owner");
     let listed = place.run(["runs", "--json"]);
-    let run: serde_json::Value =
-        serde_json::from_slice(listed.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
-    let tail = place
-        .ghostlight(["tail", run["runId"].as_str().unwrap()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let tails: Vec<_> = listed
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|run| place.start(["tail", run["runId"].as_str().unwrap()]))
+        .collect();
+    assert!(!tails.is_empty());
     gate.open(2);
-    assert!(tail.wait_with_output().unwrap().status.success());
+    for tail in tails {
+        assert_eq!(tail.wait().code(), Some(0));
+    }
     // Waits for the owner to let go, and reports both from the store.
     let mut resumed = place.run(["map", "--batch", "night"]);
     while resumed.code() == Some(2) {
@@ -235,6 +280,13 @@ fn a_detached_batch_goes_on_by_itself() {
     assert_eq!(resumed.code(), Some(0), "{}", resumed.stderr);
     assert!(resumed.stderr.contains("2  completed before"), "{}", resumed.stderr);
     assert_eq!(place.lines("log"), ["a", "b"]);
+    // What belongs to no run goes with the last one.
+    let left = |name: &str| place.path(".ghostlight").join(name).exists();
+    assert!(["spool", "map.log", "batches", "launches"].into_iter().all(left));
+    assert_eq!(place.run(["clear"]).stdout, b"2 runs were removed\n");
+    for name in ["spool", "map.log", "batches", "launches"] {
+        assert!(!left(name), "{name}");
+    }
 }
 
 #[test]
@@ -244,7 +296,7 @@ fn a_cleared_id_brings_no_older_end_back() {
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(1));
     std::fs::write(place.path("good"), "").unwrap();
     assert_eq!(place.run(["map", "--retry-failed", "x", "--", "sh", "-c", script]).code(), Some(0));
-    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 runs were removed\n");
+    assert_eq!(place.run(["clear", "--status", "completed"]).stdout, b"1 run was removed\n");
     assert_eq!(place.run(["map", "x", "--", "sh", "-c", script]).code(), Some(0));
     assert_eq!(place.lines("log"), ["x", "x", "x"]);
 }
@@ -266,4 +318,30 @@ fn runs_are_listed_in_the_order_of_their_inputs() {
     let at: Vec<_> = listed.iter().map(|run| (run["startedAt"].as_i64(), order(run))).collect();
     assert!(at.is_sorted(), "{at:?}");
     assert_eq!(at.len(), words.len());
+}
+
+#[test]
+fn runs_of_all_batches_are_listed_oldest_first() {
+    let place = Place::new();
+    for (batch, input) in [("z", "1"), ("a", "2"), ("m", "3"), ("z", "4"), ("a", "5")] {
+        let args = ["map", "--no-sync", "--batch", batch, input, "--", "echo", "a b", "{}"];
+        assert_eq!(place.run(args).code(), Some(0));
+    }
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    let columns = |line: &str| -> Vec<String> {
+        line.split_whitespace().skip(3).map(str::to_owned).collect()
+    };
+    let rows: Vec<Vec<String>> = listed.lines().map(columns).collect();
+    let expected = [["BATCH", "INPUT"], ["z", "1"], ["a", "2"], ["m", "3"], ["z", "4"], ["a", "5"]];
+    assert_eq!(rows, expected);
+    let one = String::from_utf8(place.run(["runs", "--batch", "z"]).stdout).unwrap();
+    assert!(!one.contains("BATCH"), "{one}");
+    let id = listed.lines().nth(3).unwrap().split(' ').next().unwrap();
+    let shown = String::from_utf8(place.run(["show", id]).stdout).unwrap();
+    let cwd = std::fs::canonicalize(place.path("")).unwrap();
+    for field in
+        ["command            echo a b {}", "input              3", &cwd.display().to_string()]
+    {
+        assert!(shown.contains(field), "{field}: {shown}");
+    }
 }

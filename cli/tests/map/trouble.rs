@@ -119,3 +119,31 @@ fn a_tail_that_is_reset_goes_on_where_it_was() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "3\n4\n");
     assert_eq!(map.wait().code(), Some(0));
 }
+
+#[test]
+fn an_output_that_takes_no_more_is_said() {
+    let place = Place::new();
+    assert_eq!(place.run(["map", "x", "--", "echo", "{}"]).code(), Some(0));
+    let id = only_run(&place);
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let commands: [&[&str]; 9] = [
+        &["map", "x", "--", "echo", "{}"],
+        &["map", "--json", "x", "--", "echo", "{}"],
+        &["runs"],
+        &["runs", "--json"],
+        &["show", &id],
+        &["tail", &id],
+        &["tail", "--json", &id],
+        &["sim", "--list"],
+        &["clear"],
+    ];
+    for command in commands {
+        let ended = place.ghostlight(command).stdout(full()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{command:?}: {stderr}");
+        assert!(stderr.contains("write the output: No space left"), "{command:?}: {stderr}");
+    }
+    // Where nothing is ever said, the exit status says it.
+    let mut mute = place.ghostlight(["sim", "--list"]);
+    assert_eq!(mute.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
+}

@@ -130,6 +130,7 @@ impl Print for Bars {
     fn end(&mut self, totals: &Totals) -> std::io::Result<()> {
         self.total.finish_and_clear();
         self.bars.clear()?;
+        std::io::stdout().lock().flush()?;
         std::io::stderr().lock().write_all(plain::table(totals).as_bytes())
     }
 }

@@ -51,7 +51,10 @@ impl Print for Json {
             Event::Note(text) => json!({ "type": "note", "text": text }),
             Event::Unreadable(error) => json!({ "type": "unreadable", "error": error }),
             Event::Read(notes) => {
-                json!({ "type": "read", "blank": notes.blank, "unreadable": notes.unreadable })
+                json!({
+                    "type": "read", "blank": notes.blank, "unreadable": notes.unreadable,
+                    "brokenLinks": notes.broken_links, "linkedFolders": notes.linked_folders,
+                })
             }
         };
         self.line(&value)

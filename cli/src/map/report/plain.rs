@@ -56,6 +56,10 @@ impl Print for Plain {
     }
 }
 
+fn plural<'a>(count: u64, one: &'a str, many: &'a str) -> &'a str {
+    if count == 1 { one } else { many }
+}
+
 /// The final table.
 pub(super) fn table(totals: &Totals) -> String {
     let mut table = String::new();
@@ -70,7 +74,14 @@ pub(super) fn table(totals: &Totals) -> String {
     row(totals.failed, "failed");
     row(totals.cancelled, "cancelled");
     row(totals.unreadable, "unreadable");
-    row(totals.notes.blank, "blank lines skipped");
+    row(
+        totals.notes.blank,
+        plural(totals.notes.blank, "blank line skipped", "blank lines skipped"),
+    );
+    let links = totals.notes.broken_links;
+    row(links, plural(links, "broken link skipped", "broken links skipped"));
+    let links = totals.notes.linked_folders;
+    row(links, plural(links, "link to a folder not followed", "links to folders not followed"));
     if runs == 0 && !totals.stopped {
         table.push_str("        0  inputs\n");
     }
