@@ -1,5 +1,6 @@
 //! Typed handles: dispatch runs, wait for them, watch them.
 
+mod awaited;
 mod call;
 mod recorded;
 mod recorded_error;

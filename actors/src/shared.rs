@@ -249,6 +249,13 @@ impl Shared {
         }
     }
 
+    /// What the code was told last is of something else than it has asked for: the code ends here.
+    pub(crate) fn differs(&self, log: String, code: String) {
+        let mut inner = self.lock();
+        let mismatch = inner.journal.differs(log, code);
+        self.mismatch(&mut inner, mismatch);
+    }
+
     fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {
         inner.frozen = Some(Frozen::Left);
         inner.mismatch = Some(mismatch.clone());

@@ -12,6 +12,7 @@ mod clear_crashes;
 mod crash_points;
 mod crash_points_on_sled;
 mod deliveries;
+mod deploys;
 mod dispatch;
 mod faults;
 mod hooks;

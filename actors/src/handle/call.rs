@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use ghostlight_protocol::{Outcome, RunId};
 
+use super::awaited::Awaited;
 use super::run::Run;
 use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
@@ -115,7 +116,7 @@ async fn outcome_of<C: Child>(
         }
     };
     let outcome = match place {
-        Some(place) => place.recorded_outcome(dispatched).await,
+        Some(place) => place.recorded_outcome(Awaited::run(&agent.path, &start), dispatched).await,
         None => dispatched.await,
     };
     // A refused dispatch has no run; the one that has the id is somebody else's.
@@ -228,7 +229,7 @@ async fn handle_of<C: Child>(prepared: Prepared) -> Result<Run<C>, Error> {
         Ok(started.already_existed)
     };
     let already_existed = match place {
-        Some(place) => place.recorded(dispatched).await?,
+        Some(place) => place.recorded(Awaited::start(&agent.path, &start), dispatched).await?,
         None => dispatched.await?,
     };
     Ok(Run::new(agent, dispatcher, start.run_id, already_existed))

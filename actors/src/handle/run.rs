@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ghostlight_protocol::{Outcome, RunId};
 
+use super::awaited::Awaited;
 use super::call::read_output;
 use super::recorded::{Place, RecordedMilestone};
 use crate::agent_ref::{AgentRef, milestone_timeout};
@@ -82,7 +83,10 @@ impl<C: Child> Run<C> {
             let waiter = place.as_ref().and_then(Place::waiter);
             let wait = self.agent.outcome(&self.run_id, waiter.as_ref());
             let outcome = match place {
-                Some(place) => place.recorded_outcome(wait).await?,
+                Some(place) => {
+                    let of = Awaited::outcome(&self.agent.path, &self.run_id, C::TYPE);
+                    place.recorded_outcome(of, wait).await?
+                }
                 None => wait.await?,
             };
             read_output::<C>(self.id(), outcome)
@@ -116,12 +120,13 @@ impl<C: Child> Run<C> {
         within: Duration,
     ) -> impl Future<Output = Result<Milestone, Error>> + Send {
         let place = self.inside.as_ref().map(Place::take);
-        let limit = place.as_ref().and_then(Place::take_limit);
+        let limit = place.as_ref().and_then(Place::limit);
         async move {
             let waiter = place.as_ref().and_then(Place::waiter).zip(limit);
             let wait = self.agent.milestone(&self.run_id, name, within, waiter);
             let Some(place) = place else { return wait.await };
-            let recorded = place.recorded(async {
+            let of = Awaited::milestone(&self.agent.path, &self.run_id, C::TYPE, name);
+            let recorded = place.recorded(of, async {
                 match wait.await {
                     Ok(milestone) => Ok(RecordedMilestone::Reached(milestone)),
                     // Both decide what the code does next.
