@@ -202,12 +202,16 @@ impl AgentRef {
     /// The frames of a run, from a point on.
     ///
     /// # Errors
-    /// [`Error::UnknownRun`], an invalid id, failures of the store.
+    /// [`Error::UnknownRun`], an invalid id, failures of the store; [`Error::TailOutsideStep`] in the
+    /// code of a run, see [`Tail`].
     ///
     /// # Cancel safety
     /// Reads only.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
         let run_id = RunId::new(run_id)?;
+        if place::is_between_steps(&self.node) {
+            return Err(Error::TailOutsideStep(run_id.to_string()));
+        }
         self.shown(&run_id).await?.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
         Ok(self.tail_known(&run_id, after))
     }

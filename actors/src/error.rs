@@ -201,6 +201,11 @@ pub enum Error {
         /// How the run ended.
         status: Status,
     },
+    /// The code of a run read a tail outside of its steps, where nothing records what it was shown.
+    #[error(
+        "the code of a run reads a tail of run {0:?} outside of its steps: what a tail shows is not recorded, and may differ after a crash; read it in a step"
+    )]
+    TailOutsideStep(String),
     /// A turn waited for its own queue.
     #[error("a turn of {0} waits for another turn of the same agent: neither would ever end")]
     OwnQueue(String),

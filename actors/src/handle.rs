@@ -153,7 +153,7 @@ impl<A: Agent> AgentHandle<A> {
     /// # Errors
     /// See there.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
-        Ok(self.agent.tail(run_id, after).await?.inside(self.inside.as_ref()))
+        self.agent.tail(run_id, after).await
     }
 
     /// Whether a run of type `C` has this id, in any status.

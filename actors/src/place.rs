@@ -40,6 +40,12 @@ pub(crate) fn is_run(node: &Arc<Node>) -> bool {
     current(node).is_some()
 }
 
+/// Whether the code of a run of this system asks, outside of its steps: then nothing records what it
+/// is told, unless whoever tells it does.
+pub(crate) fn is_between_steps(node: &Arc<Node>) -> bool {
+    current(node).is_some_and(|run| run.lock().current_step.is_none())
+}
+
 /// While it lives, the code that has made it waits for another run. Made outside of runs, it does
 /// nothing.
 pub(crate) struct Awaiting {

@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) current_step: Option<String>,
     /// How many dispatches the current try of each step has made.
     pub(crate) step_dispatches: BTreeMap<String, u64>,
-    /// How many waits for other runs are open, and tails of them.
+    /// How many waits for other runs are open.
     pub(crate) waits: usize,
     /// How many of them do nothing but wait.
     settled: usize,

@@ -506,48 +506,6 @@ async fn a_suspension_cancels_no_child_that_is_cancelled_on_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_reads_a_tail_stays_in_memory_until_that_is_over() {
-    let child = code(|cx, input| {
-        Box::pin(async move {
-            if input == "child" {
-                for n in 0..5 {
-                    cx.sleep(Duration::from_secs(10)).await;
-                    cx.emit(json!(n)).await?;
-                }
-                return Ok(json!(null));
-            }
-            let child = cx.agent::<Code>().start::<Code>(json!("child")).await?;
-            let mut tail = child.tail(After::START);
-            let forward = async {
-                while let Some(frame) = tail.next().await {
-                    if let ghostlight::frame::FrameEvent::Chunk { .. } = frame?.event {
-                        cx.emit(json!("forwarded")).await?;
-                    }
-                }
-                Ok::<_, RunError>(())
-            };
-            let (end, forwarded) = tokio::join!(child.outcome(), forward);
-            forwarded?;
-            cx.sleep(Duration::from_secs(3600)).await;
-            Ok(json!(end?.status().to_string()))
-        })
-    });
-    let data = Data::new();
-    let system = data.start(child).await;
-    let run = assistant(&system).start::<Code>(json!("parent")).await.unwrap();
-    let mut tail = run.tail(After::START);
-    tail.next().await.unwrap().unwrap();
-    let begin = Instant::now();
-    for n in 1..=5 {
-        tail.next().await.unwrap().unwrap();
-        assert_eq!(begin.elapsed().as_secs(), n * 10);
-    }
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(system.live_runs(), 0);
-    assert_eq!(ended(&run).await, json!("completed"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn ten_thousand_runs_that_await_sleeping_children_cost_no_memory() {
     let (data, entries) = (Data::new(), Entries::default());
     let system = data.start(worker(&entries)).await;

@@ -56,6 +56,7 @@ impl RecordedError {
             | Error::Json { .. }
             | Error::Timeout { .. }
             | Error::NoMilestone { .. }
+            | Error::TailOutsideStep(_)
             | Error::OwnQueue(_) => return None,
         })
     }

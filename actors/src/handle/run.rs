@@ -146,10 +146,11 @@ impl<C: Child> Run<C> {
         }
     }
 
-    /// The run's frames, from a point on: replay, then live, without gap or repeat. Inside a run, it
-    /// keeps that run in memory until it is over or dropped.
+    /// The run's frames, from a point on: replay, then live, without gap or repeat. The code of a run
+    /// may read it in a step only: outside one its first item is [`Error::TailOutsideStep`], since
+    /// nothing records what it shows, nor when.
     pub fn tail(&self, after: After) -> Tail {
-        self.agent.tail_known(&self.run_id, after).inside(self.inside.as_ref())
+        self.agent.tail_known(&self.run_id, after)
     }
 
     /// Asks for the run to be cancelled; durable when it returns, and idempotent.
