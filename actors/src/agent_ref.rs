@@ -346,7 +346,8 @@ impl AgentRef {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn hydrate(&self) -> Result<(), Error> {
-        self.node.agent(&self.path).await.map(|_| ())
+        let agent = self.node.agent(&self.path).await;
+        place::unless_stopped(&self.node, agent).await.map(|_| ())
     }
 
     /// Drops the agent from memory, once what it is doing is done. Its runs go on, and the next
@@ -398,7 +399,8 @@ impl AgentRef {
         if let Some(waiting) = &mut waiting {
             waiting.settle();
         }
-        end.await.unwrap_or_else(|_| Err(self.node.gone()))
+        let end = end.await.unwrap_or_else(|_| Err(self.node.gone()));
+        place::unless_stopped(&self.node, end).await
     }
 
     /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
@@ -433,6 +435,7 @@ impl AgentRef {
                             status,
                         }),
                     },
+                    Some(Err(Error::Stopped)) if place::is_run(&self.node) => return Poll::Pending,
                     Some(Err(error)) => Err(error),
                     None => Err(self.node.gone()),
                 };

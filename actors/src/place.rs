@@ -40,6 +40,19 @@ pub(crate) fn is_run(node: &Arc<Node>) -> bool {
     current(node).is_some()
 }
 
+/// What the code of a run is told. A stop of the system is nothing that it should see: whatever it
+/// did about it could be recorded, and it is about to be dropped, and entered again by the next
+/// system.
+pub(crate) async fn unless_stopped<T>(
+    node: &Arc<Node>,
+    told: Result<T, Error>,
+) -> Result<T, Error> {
+    match told {
+        Err(Error::Stopped) if is_run(node) => std::future::pending().await,
+        told => told,
+    }
+}
+
 /// Whether the code of a run of this system asks, outside of its steps: then nothing records what it
 /// is told, unless whoever tells it does.
 pub(crate) fn is_between_steps(node: &Arc<Node>) -> bool {

@@ -189,7 +189,8 @@ impl Shared {
     /// Queues an entry, and returns its number for [`Shared::poll_durable`].
     pub(crate) fn push(&self, inner: &mut Inner, entry: LogEntry) -> u64 {
         inner.activity += 1;
-        if inner.frozen.is_some() {
+        // Code that another thread is polling while the system stops may notice that.
+        if inner.frozen.is_some() || self.node.is_stopped() {
             // Never durable: whoever waits for it is about to be dropped.
             return u64::MAX;
         }

@@ -144,7 +144,11 @@ impl Tail {
             (self.source, self.reading) = (None, None);
             return Poll::Ready(Some(Err(Error::TailOutsideStep(self.run_id.to_string()))));
         }
-        self.poll_frame(cx)
+        match self.poll_frame(cx) {
+            // As everywhere: no code of a run sees that the system stops.
+            Poll::Ready(Some(Err(Error::Stopped))) if place::is_run(&self.node) => Poll::Pending,
+            shown => shown,
+        }
     }
 
     /// What the tail does, when it is not ready.

@@ -8,6 +8,7 @@ mod bench;
 mod blocking;
 mod cancel;
 mod cap;
+mod captured;
 mod clear_crashes;
 mod crash_points;
 mod crash_points_on_sled;

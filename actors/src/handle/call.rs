@@ -126,15 +126,6 @@ async fn outcome_of<C: Child>(
     read_output::<C>(start.run_id.as_str(), outcome?)
 }
 
-/// Inside a run, a stop of the whole system is no result that the code should see: it is about to
-/// be dropped, and is entered again by the next system.
-pub(super) async fn unless_stopped<T>(result: Result<T, Error>) -> Result<T, Error> {
-    match result {
-        Err(Error::Stopped) => std::future::pending().await,
-        result => result,
-    }
-}
-
 pub(super) fn read_output<C: Child>(
     run_id: &str,
     outcome: crate::info::RawOutcome,

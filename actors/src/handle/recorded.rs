@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::awaited::Awaited;
-use super::call::unless_stopped;
 use super::recorded_error::RecordedError;
 use crate::Error;
 use crate::info::{Milestone, RawOutcome, parse_json};
+use crate::place::unless_stopped;
 use crate::shared::Shared;
 
 /// The place of a wait among those of a run: taken when the code asks for the wait, and not when it
@@ -56,7 +56,7 @@ impl Place {
     {
         match self.number {
             Some(number) => Wait::new(self.shared, number, of).recorded(wait).await,
-            None => unless_stopped(wait.await).await,
+            None => unless_stopped(&self.shared.node, wait.await).await,
         }
     }
 }
