@@ -19,12 +19,20 @@ use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::lanes::Stored;
 use crate::list::{Cursor, RunFilter, RunPage};
 use crate::node::Node;
+use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
+use crate::text::hex;
 use crate::turns::{AgentContext, turn};
 use crate::{Agent, Child, Error, Inspection};
 
 /// An agent, as a parent. Cheap to clone; the agent comes into memory when it has something to do.
+///
+/// In the code of a run, [`run`](AgentHandle::run), [`start`](AgentHandle::start), [`Run::outcome`] and
+/// [`Run::milestone`] are recorded, whatever handle is used: one of
+/// [`RunContext::agent`](crate::RunContext::agent), or one from outside. Nothing else is, here and on
+/// [`AgentRef`]: what `attach`, `inspect`, `has_run`, `list` and `turn` answer, and when `cancel`,
+/// `clear` and `evict` return, may differ when the code is entered again. Use them in a step.
 pub struct AgentHandle<A> {
     agent: AgentRef,
     /// The run whose code holds the handle, if there is one.
@@ -46,6 +54,12 @@ impl<A: Agent> AgentHandle<A> {
     pub(crate) fn inside(shared: Arc<Shared>) -> Self {
         let agent = AgentRef::new(Arc::clone(&shared.node), shared.path.clone());
         Self { agent, inside: Some(shared), kind: PhantomData }
+    }
+
+    /// The run whose code uses the handle, if it is one: the one that is being polled, wherever it has
+    /// the handle from, or else the one that has given the handle out.
+    fn user(&self) -> Option<Arc<Shared>> {
+        place::current(&self.agent.node).or_else(|| self.inside.clone())
     }
 
     /// The agent's address.
@@ -237,9 +251,9 @@ pub(crate) use dispatch_options;
 pub(crate) struct DispatchId(String);
 
 impl DispatchId {
-    fn take(shared: &Arc<Shared>) -> Self {
+    fn take(shared: &Arc<Shared>, parent: &AgentPath) -> Self {
         let mut inner = shared.lock();
-        Self(match inner.current_step.clone() {
+        let id = match inner.current_step.clone() {
             // Counted anew in every try of the step, which dispatches the same again.
             Some(step) => {
                 let dispatches = inner.step_dispatches.entry(step.clone()).or_default();
@@ -247,7 +261,9 @@ impl DispatchId {
                 format!("call-{step}-{}", *dispatches - 1)
             }
             None => format!("call-{}", inner.journal.next_dispatch()),
-        })
+        };
+        // Another agent has the dispatches of many runs.
+        Self(if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) })
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn as_run<T>(shared: &Arc<Shared>, poll: impl FnOnce() -> T) -> T {
 }
 
 /// The run of this system whose code asks.
-fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
+pub(crate) fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
     RUN.try_with(|run| Arc::ptr_eq(&run.node, node).then(|| Arc::clone(run))).ok().flatten()
 }
 

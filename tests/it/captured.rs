@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use ghostlight::Error;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use ghostlight::prelude::*;
+use ghostlight::{Error, RunFilter, testing};
 use tokio::time::timeout;
 
 use crate::support::Assistant;
@@ -54,7 +56,11 @@ fn user(handle: &Captured) -> Code {
                 "run" => Ok(kid().await?.completed()?),
                 "run-in-step" => cx.step("s", async || Ok(kid().await?.completed()?)).await,
                 "run-late" => {
-                    cx.step("late", async || Ok(tokio::time::sleep(late).await)).await?;
+                    cx.step("late", async || {
+                        tokio::time::sleep(late).await;
+                        Ok(())
+                    })
+                    .await?;
                     Ok(kid().await?.completed()?)
                 }
                 "start-late-in-step" => {
@@ -135,4 +141,81 @@ async fn a_shutdown_is_no_failure_of_the_code_that_uses_one() {
         let end = ended(&run).await;
         assert!(end.is_ok(), "{how}: {end:?}");
     }
+}
+
+/// Two branches, one of which dispatches to another agent, and what suspensions and a crash of either
+/// agent make of it.
+#[tokio::test(start_paused = true)]
+async fn branches_with_different_handles_are_told_the_same_again() {
+    for crashed in ["Assistant:a/Code:r", "Assistant:b"] {
+        for at in [100, 1500, 3000, 9000] {
+            let (data, handle) = (Data::new(), Captured::default());
+            let system = handle.start(&data, joined(&handle)).await;
+            let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(at)).await;
+            testing::crash_agent(&system, &crashed.parse().unwrap());
+            let end = ended(&run).await;
+            assert_eq!(end, Ok(json!(["completed", "completed"])), "{crashed} at {at}");
+        }
+    }
+}
+
+fn joined(handle: &Captured) -> Code {
+    let handle = handle.clone();
+    code(move |cx, input| {
+        let handle = handle.clone();
+        Box::pin(async move {
+            if let Some(ms) = input.as_u64() {
+                cx.sleep(Duration::from_millis(ms)).await;
+                return Ok(json!(null));
+            }
+            let branch = async |dispatched: BoxFuture<'_, Result<Run<Code>, Error>>| {
+                let run = dispatched.await?;
+                cx.sleep(Duration::from_millis(1500)).await;
+                Ok::<_, RunError>(run.outcome().await?.status().to_string())
+            };
+            let theirs = handle.get().start::<Code>(json!(4000)).id("theirs");
+            let mine = cx.agent::<Code>().start::<Code>(json!(6000)).id("mine");
+            let (theirs, mine) = tokio::join!(branch(theirs.boxed()), branch(mine.boxed()));
+            Ok(json!([theirs?, mine?]))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_was_told_is_told_again_whatever_has_become_of_it() {
+    let handle = Captured::default();
+    let child = |handle: &Captured| {
+        let handle = handle.clone();
+        code(move |cx, input| {
+            let handle = handle.clone();
+            Box::pin(async move {
+                if let Some(number) = input.as_u64() {
+                    cx.milestone("said", json!(number)).await?;
+                    return Ok(json!(number));
+                }
+                // Two runs dispatch to the same agent, and leave the ids out.
+                let first = handle.get().run::<Code>(json!(1)).await?.completed()?;
+                let run = handle.get().start::<Code>(json!(2)).await?;
+                let said = run.milestone("said").await?.data;
+                let ended = run.outcome().await?.completed()?;
+                cx.sleep(Duration::from_secs(60)).await;
+                Ok(json!([first, said, ended]))
+            })
+        })
+    };
+    let data = Data::new();
+    let system = handle.start(&data, child(&handle)).await;
+    for id in ["r", "s"] {
+        assistant(&system).start::<Code>(json!(null)).id(id).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(handle.get().clear(&RunFilter::default()).await.unwrap(), 4);
+    system.crash().await;
+    let system = handle.start(&data, child(&handle)).await;
+    for id in ["r", "s"] {
+        let run = assistant(&system).attach::<Code>(id).await.unwrap().unwrap();
+        assert_eq!(ended(&run).await, Ok(json!([1, 2, 2])), "{id}");
+    }
+    assert_eq!(handle.get().list(&RunFilter::default(), None, 9).await.unwrap().runs.len(), 0);
 }

@@ -6,6 +6,7 @@ use ghostlight_protocol::{AgentPath, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::messages::StartRun;
+use crate::text::hex;
 
 /// What the code asked for. The place of a wait says nothing of it: other code may ask for something
 /// else there, and must not be told what came of this.
@@ -52,7 +53,7 @@ impl Awaited {
 
 /// The digest of a dispatch's input, short: it tells inputs apart, and secures nothing.
 fn input(start: &StartRun) -> String {
-    start.input_digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&start.input_digest[..8])
 }
 
 impl fmt::Display for Awaited {

@@ -34,6 +34,11 @@ impl Place {
         Self { shared: Arc::clone(shared), number }
     }
 
+    /// The run whose code waits.
+    pub(super) fn run(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Whose wait it is, for [`Waiting`](crate::waits::Waiting); `None` inside a step, during which
     /// a run stays in memory.
     pub(crate) fn waiter(&self) -> Option<Arc<Shared>> {

@@ -12,6 +12,7 @@ use super::call::read_output;
 use super::recorded::{Place, RecordedMilestone};
 use crate::agent_ref::{AgentRef, milestone_timeout};
 use crate::info::{Inspection, Milestone};
+use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
 use crate::{Child, Error};
@@ -59,6 +60,12 @@ impl<C: Child> Run<C> {
         Self { agent, inside, run_id, already_existed, kind: PhantomData }
     }
 
+    /// The place of a wait in the run whose code asks for it, if that is one.
+    fn place(&self) -> Option<Place> {
+        let user = place::current(&self.agent.node);
+        user.as_ref().or(self.inside.as_ref()).map(Place::take)
+    }
+
     /// The run's id.
     pub fn id(&self) -> &str {
         self.run_id.as_str()
@@ -78,7 +85,7 @@ impl<C: Child> Run<C> {
     /// # Cancel safety
     /// Dropping the future does nothing to the run.
     pub fn outcome(&self) -> impl Future<Output = Result<Outcome<C::Output>, Error>> + Send {
-        let place = self.inside.as_ref().map(Place::take);
+        let place = self.place();
         async move {
             let waiter = place.as_ref().and_then(Place::waiter);
             let wait = self.agent.outcome(&self.run_id, waiter.as_ref());
@@ -119,7 +126,7 @@ impl<C: Child> Run<C> {
         name: &str,
         within: Duration,
     ) -> impl Future<Output = Result<Milestone, Error>> + Send {
-        let place = self.inside.as_ref().map(Place::take);
+        let place = self.place();
         let limit = place.as_ref().and_then(Place::limit);
         async move {
             let waiter = place.as_ref().and_then(Place::waiter).zip(limit);
