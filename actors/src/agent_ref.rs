@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight_protocol::frame::{Frame, FrameEvent, ReservedBody};
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{AgentPath, RunId, RunKey, Status, limits, preview};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -55,6 +56,19 @@ pub struct DispatchOptions {
 const PREVIEW_BYTES_MAX: usize = 4 << 10;
 const DISPLAY_BYTES_MAX: usize = 2 << 10;
 
+/// What errors call it.
+pub(crate) const INPUT: &str = "the run's input";
+
+/// A value as JSON.
+fn value_json(what: &'static str, value: &Value) -> Result<Vec<u8>, Error> {
+    json::to_vec(what, value).map_err(|error| match error {
+        WriteError::TooDeep(error) => error.into(),
+        WriteError::NoJson(error) => {
+            Error::Json { run_id: String::new(), what, why: error.to_string() }
+        }
+    })
+}
+
 impl AgentRef {
     pub(crate) fn new(node: Arc<Node>, path: AgentPath) -> Self {
         Self { node, path }
@@ -92,20 +106,18 @@ impl AgentRef {
             None => RunId::new(self.node.fresh_run_id())?,
         };
         self.path.child(agent_type, &run_id)?;
-        limits::check("the run's input", input.len(), limits.input_bytes_max)?;
-        limits::check_depth("the run's input", &input)?;
+        limits::check(INPUT, input.len(), limits.input_bytes_max)?;
+        limits::check_depth(INPUT, &input)?;
         let given = options.input_preview.filter(|preview| !preview.is_null());
         let preview = match given {
             Some(preview) => preview,
             None => preview::derived_preview(&parse_json(&input)),
         };
-        let preview = preview.to_string().into_bytes();
+        let preview = value_json("the input preview", &preview)?;
         limits::check("the input preview", preview.len(), PREVIEW_BYTES_MAX)?;
-        limits::check_depth("the input preview", &preview)?;
-        let display = options.display.map(|display| display.to_string().into_bytes());
+        let display = options.display.map(|display| value_json("display", &display)).transpose()?;
         if let Some(display) = &display {
             limits::check("display", display.len(), DISPLAY_BYTES_MAX)?;
-            limits::check_depth("display", display)?;
         }
         let tool_call = options.parent_tool_call_id;
         let tool_call_bytes = tool_call.as_ref().map_or(0, String::len);
@@ -169,7 +181,7 @@ impl AgentRef {
         options: DispatchOptions,
     ) -> Result<(String, bool), Error> {
         let kind = Arc::clone(self.node.kinds.get(agent_type)?);
-        let start = self.prepare(kind.name, input.to_string().into_bytes(), options)?;
+        let start = self.prepare(kind.name, value_json(INPUT, input)?, options)?;
         let started = self.dispatch(&start, false).await?;
         Ok((start.run_id.to_string(), started.already_existed))
     }

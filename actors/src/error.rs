@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{Failure, IdError, Status, TooDeep, TooLarge, limits};
 use ghostlight_storage as storage;
 
@@ -62,6 +63,19 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for RunError {
         }
         Self::new(message)
     }
+}
+
+/// Writes what is to be recorded; trying again is useless.
+pub(crate) fn write_json<T: serde::Serialize + ?Sized>(
+    what: &'static str,
+    value: &T,
+) -> Result<Vec<u8>, RunError> {
+    json::to_vec(what, value).map_err(|error| match error {
+        WriteError::TooDeep(error) => RunError::from(error).kind("too-deep").permanent(),
+        WriteError::NoJson(error) => {
+            RunError::new(format!("{what} is no JSON: {error}")).permanent()
+        }
+    })
 }
 
 /// Refuses JSON that must not be recorded; trying again is useless.

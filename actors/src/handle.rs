@@ -9,13 +9,14 @@ mod run;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{AgentPath, RunId};
 
 pub use self::call::{RunCall, Start};
 use self::recorded::Place;
 pub use self::run::Run;
 
-use crate::agent_ref::{AgentRef, DispatchOptions};
+use crate::agent_ref::{AgentRef, DispatchOptions, INPUT};
 use crate::lanes::Stored;
 use crate::list::{Cursor, RunFilter, RunPage};
 use crate::node::Node;
@@ -275,10 +276,13 @@ fn prepare<C: Child>(
     mut options: DispatchOptions,
 ) -> Result<crate::messages::StartRun, Error> {
     options.id = options.id.or(id.map(|id| id.0));
-    let input = serde_json::to_vec(input).map_err(|error| Error::Json {
-        run_id: options.id.clone().unwrap_or_default(),
-        what: "input",
-        why: error.to_string(),
+    let input = json::to_vec(INPUT, input).map_err(|error| match error {
+        WriteError::TooDeep(error) => error.into(),
+        WriteError::NoJson(error) => Error::Json {
+            run_id: options.id.clone().unwrap_or_default(),
+            what: "input",
+            why: error.to_string(),
+        },
     })?;
     agent.prepare(C::TYPE, input, options)
 }
