@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight_protocol::frame::{Frame, FrameEvent, ReservedBody};
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{AgentPath, RunId, RunKey, Status, limits, preview};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -55,6 +56,19 @@ pub struct DispatchOptions {
 const PREVIEW_BYTES_MAX: usize = 4 << 10;
 const DISPLAY_BYTES_MAX: usize = 2 << 10;
 
+/// What errors call it.
+pub(crate) const INPUT: &str = "the run's input";
+
+/// A value as JSON.
+fn value_json(what: &'static str, value: &Value) -> Result<Vec<u8>, Error> {
+    json::to_vec(what, value).map_err(|error| match error {
+        WriteError::TooDeep(error) => error.into(),
+        WriteError::NoJson(error) => {
+            Error::Json { run_id: String::new(), what, why: error.to_string() }
+        }
+    })
+}
+
 impl AgentRef {
     pub(crate) fn new(node: Arc<Node>, path: AgentPath) -> Self {
         Self { node, path }
@@ -92,20 +106,18 @@ impl AgentRef {
             None => RunId::new(self.node.fresh_run_id())?,
         };
         self.path.child(agent_type, &run_id)?;
-        limits::check("the run's input", input.len(), limits.input_bytes_max)?;
-        limits::check_depth("the run's input", &input)?;
+        limits::check(INPUT, input.len(), limits.input_bytes_max)?;
+        limits::check_depth(INPUT, &input)?;
         let given = options.input_preview.filter(|preview| !preview.is_null());
         let preview = match given {
             Some(preview) => preview,
             None => preview::derived_preview(&parse_json(&input)),
         };
-        let preview = preview.to_string().into_bytes();
+        let preview = value_json("the input preview", &preview)?;
         limits::check("the input preview", preview.len(), PREVIEW_BYTES_MAX)?;
-        limits::check_depth("the input preview", &preview)?;
-        let display = options.display.map(|display| display.to_string().into_bytes());
+        let display = options.display.map(|display| value_json("display", &display)).transpose()?;
         if let Some(display) = &display {
             limits::check("display", display.len(), DISPLAY_BYTES_MAX)?;
-            limits::check_depth("display", display)?;
         }
         let tool_call = options.parent_tool_call_id;
         let tool_call_bytes = tool_call.as_ref().map_or(0, String::len);
@@ -169,7 +181,7 @@ impl AgentRef {
         options: DispatchOptions,
     ) -> Result<(String, bool), Error> {
         let kind = Arc::clone(self.node.kinds.get(agent_type)?);
-        let start = self.prepare(kind.name, input.to_string().into_bytes(), options)?;
+        let start = self.prepare(kind.name, value_json(INPUT, input)?, options)?;
         let started = self.dispatch(&start, false).await?;
         Ok((start.run_id.to_string(), started.already_existed))
     }
@@ -202,12 +214,16 @@ impl AgentRef {
     /// The frames of a run, from a point on.
     ///
     /// # Errors
-    /// [`Error::UnknownRun`], an invalid id, failures of the store.
+    /// [`Error::UnknownRun`], an invalid id, failures of the store; [`Error::TailOutsideStep`] in the
+    /// code of a run, see [`Tail`].
     ///
     /// # Cancel safety
     /// Reads only.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
         let run_id = RunId::new(run_id)?;
+        if place::is_between_steps(&self.node) {
+            return Err(Error::TailOutsideStep(run_id.to_string()));
+        }
         self.shown(&run_id).await?.ok_or_else(|| Error::UnknownRun(run_id.to_string()))?;
         Ok(self.tail_known(&run_id, after))
     }
@@ -342,7 +358,8 @@ impl AgentRef {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn hydrate(&self) -> Result<(), Error> {
-        self.node.agent(&self.path).await.map(|_| ())
+        let agent = self.node.agent(&self.path).await;
+        place::unless_stopped(&self.node, agent).await.map(|_| ())
     }
 
     /// Drops the agent from memory, once what it is doing is done. Its runs go on, and the next
@@ -394,7 +411,8 @@ impl AgentRef {
         if let Some(waiting) = &mut waiting {
             waiting.settle();
         }
-        end.await.unwrap_or_else(|_| Err(self.node.gone()))
+        let end = end.await.unwrap_or_else(|_| Err(self.node.gone()));
+        place::unless_stopped(&self.node, end).await
     }
 
     /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
@@ -431,6 +449,7 @@ impl AgentRef {
                             status,
                         }),
                     },
+                    Some(Err(Error::Stopped)) if place::is_run(&self.node) => return Poll::Pending,
                     Some(Err(error)) => Err(error),
                     None => Err(self.node.gone()),
                 };

@@ -16,6 +16,7 @@ use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
+use crate::place;
 
 pub(crate) use self::watch::{Watch, Watched};
 
@@ -139,7 +140,7 @@ pub(crate) fn path_of(notice: &ExitNotice) -> Option<AgentPath> {
 /// Who asks an agent for something.
 #[derive(Clone, Copy)]
 pub(crate) enum Asker {
-    /// Refused while the system drains.
+    /// Refused while the system drains, unless it is the code of a run.
     Outside,
     /// The system itself, which finishes what it has begun.
     Inside,
@@ -158,7 +159,9 @@ impl Node {
     }
 
     pub(crate) async fn agent_for(self: &Arc<Self>, asker: Asker, path: &AgentPath) -> Found {
-        if matches!(asker, Asker::Outside) && self.is_draining() {
+        let is_refused = matches!(asker, Asker::Outside) && self.is_draining();
+        // A run that is at work is let come to its end, with all that it needs for that.
+        if is_refused && !place::is_run(self) {
             return Err(Error::Stopped);
         }
         let next = {
@@ -247,6 +250,16 @@ impl Node {
     }
 
     async fn ask_as<T>(
+        self: &Arc<Self>,
+        asker: Asker,
+        path: &AgentPath,
+        message: impl FnMut(Reply<T>) -> AgentMsg,
+    ) -> Result<T, Error> {
+        let answer = self.answer(asker, path, message).await;
+        place::unless_stopped(self, answer).await
+    }
+
+    async fn answer<T>(
         self: &Arc<Self>,
         asker: Asker,
         path: &AgentPath,

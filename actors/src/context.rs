@@ -13,7 +13,7 @@ use ghostlight_storage::records::{LogEntry, Origin};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::check_json;
+use crate::error::{check_json, write_json};
 use crate::handle::AgentHandle;
 use crate::shared::{Inner, Shared};
 use crate::sleep::Sleep;
@@ -204,9 +204,11 @@ impl RunContext {
         if !self.shared.lock().journal.is_caught_up() {
             return;
         }
-        let body = progress_body(&progress.data);
+        const WHAT: &str = "the progress report";
         let limit = self.shared.node.limits.chunk_bytes_max;
-        if let Err(error) = check_json("the progress report", body.as_bytes(), limit) {
+        let fits = write_json(WHAT, &progress.data)
+            .and_then(|_| check_json(WHAT, progress_body(&progress.data).as_bytes(), limit));
+        if let Err(error) = fits {
             let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
             tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
             return;
@@ -292,8 +294,7 @@ impl RunContext {
         value: &impl Serialize,
         bytes_max: usize,
     ) -> Result<Vec<u8>, RunError> {
-        let bytes = serde_json::to_vec(value)
-            .map_err(|error| RunError::new(format!("{what} is no JSON: {error}")).permanent())?;
+        let bytes = write_json(what, value)?;
         check_json(what, &bytes, bytes_max)?;
         Ok(bytes)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{Failure, IdError, Status, TooDeep, TooLarge, limits};
 use ghostlight_storage as storage;
 
@@ -62,6 +63,19 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for RunError {
         }
         Self::new(message)
     }
+}
+
+/// Writes what is to be recorded; trying again is useless.
+pub(crate) fn write_json<T: serde::Serialize + ?Sized>(
+    what: &'static str,
+    value: &T,
+) -> Result<Vec<u8>, RunError> {
+    json::to_vec(what, value).map_err(|error| match error {
+        WriteError::TooDeep(error) => RunError::from(error).kind("too-deep").permanent(),
+        WriteError::NoJson(error) => {
+            RunError::new(format!("{what} is no JSON: {error}")).permanent()
+        }
+    })
 }
 
 /// Refuses JSON that must not be recorded; trying again is useless.
@@ -201,6 +215,11 @@ pub enum Error {
         /// How the run ended.
         status: Status,
     },
+    /// The code of a run read a tail outside of its steps, where nothing records what it was shown.
+    #[error(
+        "the code of a run reads a tail of run {0:?} outside of its steps: what a tail shows is not recorded, and may differ after a crash; read it in a step"
+    )]
+    TailOutsideStep(String),
     /// A turn waited for its own queue.
     #[error("a turn of {0} waits for another turn of the same agent: neither would ever end")]
     OwnQueue(String),

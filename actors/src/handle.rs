@@ -1,5 +1,6 @@
 //! Typed handles: dispatch runs, wait for them, watch them.
 
+mod awaited;
 mod call;
 mod recorded;
 mod recorded_error;
@@ -8,22 +9,31 @@ mod run;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{AgentPath, RunId};
 
 pub use self::call::{RunCall, Start};
 use self::recorded::Place;
 pub use self::run::Run;
 
-use crate::agent_ref::{AgentRef, DispatchOptions};
+use crate::agent_ref::{AgentRef, DispatchOptions, INPUT};
 use crate::lanes::Stored;
 use crate::list::{Cursor, RunFilter, RunPage};
 use crate::node::Node;
+use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
+use crate::text::hex;
 use crate::turns::{AgentContext, turn};
 use crate::{Agent, Child, Error, Inspection};
 
 /// An agent, as a parent. Cheap to clone; the agent comes into memory when it has something to do.
+///
+/// In the code of a run, [`run`](AgentHandle::run), [`start`](AgentHandle::start), [`Run::outcome`] and
+/// [`Run::milestone`] are recorded, whatever handle is used: one of
+/// [`RunContext::agent`](crate::RunContext::agent), or one from outside. Nothing else is, here and on
+/// [`AgentRef`]: what `attach`, `inspect`, `has_run`, `list` and `turn` answer, and when `cancel`,
+/// `clear` and `evict` return, may differ when the code is entered again. Use them in a step.
 pub struct AgentHandle<A> {
     agent: AgentRef,
     /// The run whose code holds the handle, if there is one.
@@ -45,6 +55,12 @@ impl<A: Agent> AgentHandle<A> {
     pub(crate) fn inside(shared: Arc<Shared>) -> Self {
         let agent = AgentRef::new(Arc::clone(&shared.node), shared.path.clone());
         Self { agent, inside: Some(shared), kind: PhantomData }
+    }
+
+    /// The run whose code uses the handle, if it is one: the one that is being polled, wherever it has
+    /// the handle from, or else the one that has given the handle out.
+    fn user(&self) -> Option<Arc<Shared>> {
+        place::current(&self.agent.node).or_else(|| self.inside.clone())
     }
 
     /// The agent's address.
@@ -152,7 +168,7 @@ impl<A: Agent> AgentHandle<A> {
     /// # Errors
     /// See there.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
-        Ok(self.agent.tail(run_id, after).await?.inside(self.inside.as_ref()))
+        self.agent.tail(run_id, after).await
     }
 
     /// Whether a run of type `C` has this id, in any status.
@@ -236,9 +252,9 @@ pub(crate) use dispatch_options;
 pub(crate) struct DispatchId(String);
 
 impl DispatchId {
-    fn take(shared: &Arc<Shared>) -> Self {
+    fn take(shared: &Arc<Shared>, parent: &AgentPath) -> Self {
         let mut inner = shared.lock();
-        Self(match inner.current_step.clone() {
+        let id = match inner.current_step.clone() {
             // Counted anew in every try of the step, which dispatches the same again.
             Some(step) => {
                 let dispatches = inner.step_dispatches.entry(step.clone()).or_default();
@@ -246,7 +262,9 @@ impl DispatchId {
                 format!("call-{step}-{}", *dispatches - 1)
             }
             None => format!("call-{}", inner.journal.next_dispatch()),
-        })
+        };
+        // Another agent has the dispatches of many runs.
+        Self(if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) })
     }
 }
 
@@ -258,10 +276,13 @@ fn prepare<C: Child>(
     mut options: DispatchOptions,
 ) -> Result<crate::messages::StartRun, Error> {
     options.id = options.id.or(id.map(|id| id.0));
-    let input = serde_json::to_vec(input).map_err(|error| Error::Json {
-        run_id: options.id.clone().unwrap_or_default(),
-        what: "input",
-        why: error.to_string(),
+    let input = json::to_vec(INPUT, input).map_err(|error| match error {
+        WriteError::TooDeep(error) => error.into(),
+        WriteError::NoJson(error) => Error::Json {
+            run_id: options.id.clone().unwrap_or_default(),
+            what: "input",
+            why: error.to_string(),
+        },
     })?;
     agent.prepare(C::TYPE, input, options)
 }

@@ -144,6 +144,11 @@ impl Node {
         self.runnable.close();
     }
 
+    /// Whether the system has stopped: tasks end where they stand.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.kill.is_cancelled()
+    }
+
     /// Waits until the system stops.
     pub(crate) async fn stopped(&self) {
         self.kill.cancelled().await;

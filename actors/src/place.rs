@@ -30,7 +30,7 @@ pub(crate) fn as_run<T>(shared: &Arc<Shared>, poll: impl FnOnce() -> T) -> T {
 }
 
 /// The run of this system whose code asks.
-fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
+pub(crate) fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
     RUN.try_with(|run| Arc::ptr_eq(&run.node, node).then(|| Arc::clone(run))).ok().flatten()
 }
 
@@ -38,6 +38,25 @@ fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
 /// that is recorded: woken by it, it could not be polled without a place of its own.
 pub(crate) fn is_run(node: &Arc<Node>) -> bool {
     current(node).is_some()
+}
+
+/// What the code of a run is told. A stop of the system is nothing that it should see: whatever it
+/// did about it could be recorded, and it is about to be dropped, and entered again by the next
+/// system.
+pub(crate) async fn unless_stopped<T>(
+    node: &Arc<Node>,
+    told: Result<T, Error>,
+) -> Result<T, Error> {
+    match told {
+        Err(Error::Stopped) if is_run(node) => std::future::pending().await,
+        told => told,
+    }
+}
+
+/// Whether the code of a run of this system asks, outside of its steps: then nothing records what it
+/// is told, unless whoever tells it does.
+pub(crate) fn is_between_steps(node: &Arc<Node>) -> bool {
+    current(node).is_some_and(|run| run.lock().current_step.is_none())
 }
 
 /// While it lives, the code that has made it waits for another run. Made outside of runs, it does

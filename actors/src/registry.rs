@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ghostlight_protocol::RecoveryPolicy;
 use ghostlight_protocol::id::validate_type;
+use ghostlight_protocol::json::{self, WriteError};
 
 use crate::hooks::{Callbacks, Hooks};
 use crate::{Agent, AgentSettings, Child, Error, RunContext, RunError, StartError};
@@ -45,13 +46,17 @@ impl<C: Child> ErasedChild for TypedChild<C> {
                     .permanent()
             })?;
             let output = self.0.run(&cx, input).await?;
-            let summary = self.0.summary(&output);
-            let output = serde_json::to_vec(&output).map_err(|error| {
-                RunError::new(format!("output of {} is no JSON: {error}", C::TYPE))
-                    .kind("invalid-output")
-                    .permanent()
+            let json = json::to_vec("the run's output", &output).map_err(|error| match error {
+                WriteError::TooDeep(error) => RunError::from(error).kind("too-deep").permanent(),
+                WriteError::NoJson(error) => {
+                    RunError::new(format!("output of {} is no JSON: {error}", C::TYPE))
+                        .kind("invalid-output")
+                        .permanent()
+                }
             })?;
-            Ok(Returned { output, summary })
+            // After that, since it may well go as deep as the output.
+            let summary = self.0.summary(&output);
+            Ok(Returned { output: json, summary })
         })
     }
 

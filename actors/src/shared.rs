@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) current_step: Option<String>,
     /// How many dispatches the current try of each step has made.
     pub(crate) step_dispatches: BTreeMap<String, u64>,
-    /// How many waits for other runs are open, and tails of them.
+    /// How many waits for other runs are open.
     pub(crate) waits: usize,
     /// How many of them do nothing but wait.
     settled: usize,
@@ -189,7 +189,8 @@ impl Shared {
     /// Queues an entry, and returns its number for [`Shared::poll_durable`].
     pub(crate) fn push(&self, inner: &mut Inner, entry: LogEntry) -> u64 {
         inner.activity += 1;
-        if inner.frozen.is_some() {
+        // Code that another thread is polling while the system stops may notice that.
+        if inner.frozen.is_some() || self.node.is_stopped() {
             // Never durable: whoever waits for it is about to be dropped.
             return u64::MAX;
         }
@@ -247,6 +248,13 @@ impl Shared {
                 None
             }
         }
+    }
+
+    /// What the code was told last is of something else than it has asked for: the code ends here.
+    pub(crate) fn differs(&self, log: String, code: String) {
+        let mut inner = self.lock();
+        let mismatch = inner.journal.differs(log, code);
+        self.mismatch(&mut inner, mismatch);
     }
 
     fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::RunError;
-use crate::error::check_json;
+use crate::error::{check_json, write_json};
 use crate::shared::Shared;
 
 /// The durable key-values of a run; see [`RunContext::state`](crate::RunContext::state).
@@ -45,7 +45,7 @@ impl<'a> State<'a> {
     /// # Cancel safety
     /// Dropped before it returned, the value may or may not have been written.
     pub async fn set(&self, key: &str, value: impl Serialize) -> Result<(), RunError> {
-        let bytes = serde_json::to_vec(&value)?;
+        let bytes = write_json("the state value", &value)?;
         let limit = self.shared.node.limits.state_bytes_max;
         check_json("the state value", &bytes, limit)?;
         self.write(key, Some(bytes)).await

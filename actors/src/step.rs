@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::RunError;
 use crate::code::{caught, resume};
-use crate::error::check_json;
+use crate::error::{check_json, write_json};
 use crate::probe::Seen;
 use crate::shared::Shared;
 
@@ -201,9 +201,7 @@ impl<'a, T: Recorded> Step<'a, T> {
     fn returned(&mut self, result: Result<T, RunError>) {
         let limit = self.shared.node.limits.step_bytes_max;
         let result = result.and_then(|value| {
-            let bytes = serde_json::to_vec(&value).map_err(|error| {
-                RunError::new(format!("the result is no JSON: {error}")).permanent()
-            })?;
+            let bytes = write_json("the step's result", &value)?;
             check_json("the step's result", &bytes, limit)?;
             Ok(bytes)
         });

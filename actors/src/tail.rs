@@ -21,9 +21,8 @@ use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
 use crate::lanes::is_cleared;
-use crate::place::Awaiting;
-use crate::shared::Shared;
-use crate::waits::Stays;
+use crate::node::Node;
+use crate::place::{self, Awaiting};
 
 /// After which frame a tail begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +54,16 @@ impl From<u64> for After {
 /// Every frame that was durable is there once, in order, with the number that every other reader
 /// sees. The tail ends after the run's hard end; an `interrupted` frame does not end it. A reader
 /// that falls behind slows nobody down: it is caught up from the log.
+///
+/// The code of a run reads tails in steps only. Nothing records what a tail has shown, and when: code
+/// that goes on by it takes another way after a crash. Outside a step the tail gives
+/// [`Error::TailOutsideStep`], and is over.
 pub struct Tail {
     source: Option<Source>,
     reading: Option<Reading>,
     stage: Arc<AtomicU8>,
-    /// The run whose code reads, until the tail is over.
-    stays: Option<Stays>,
+    node: Arc<Node>,
+    run_id: RunId,
 }
 
 /// What a tail does that is not ready.
@@ -108,7 +111,7 @@ impl Tail {
             watch: Some(Watch::new(&agent.node, &agent.path)),
             agent: agent.clone(),
             run,
-            run_id,
+            run_id: run_id.clone(),
             frames: None,
             live: None,
             next: after.next(),
@@ -116,12 +119,8 @@ impl Tail {
             behind: true,
             over: false,
         };
-        Self { source: Some(source), reading: None, stage, stays: None }
-    }
-
-    /// Keeps the run whose code reads in memory: no frame would bring it back.
-    pub(crate) fn inside(self, run: Option<&Arc<Shared>>) -> Self {
-        Self { stays: run.map(Stays::new), ..self }
+        let node = Arc::clone(&agent.node);
+        Self { source: Some(source), reading: None, stage, node, run_id }
     }
 
     /// The next frame; `None` after the run's hard end. A position beyond the end of the log waits
@@ -129,12 +128,27 @@ impl Tail {
     ///
     /// # Errors
     /// [`Error::UnknownRun`], [`Error::Cleared`] when the run is cleared, [`Error::Stopped`] when
-    /// the system stops, and failures of the store; the tail is over then.
+    /// the system stops, [`Error::TailOutsideStep`] in the code of a run, and failures of the store;
+    /// the tail is over then.
     ///
     /// # Cancel safety
     /// May be dropped at any time: no frame is lost.
     pub async fn next(&mut self) -> Option<Result<Arc<Frame>, Error>> {
-        std::future::poll_fn(|cx| self.poll_frame(cx)).await
+        std::future::poll_fn(|cx| self.poll_shown(cx)).await
+    }
+
+    /// As [`Tail::poll_frame`], for the code of users.
+    fn poll_shown(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Frame>, Error>>> {
+        let is_over = self.source.is_none() && self.reading.is_none();
+        if !is_over && place::is_between_steps(&self.node) {
+            (self.source, self.reading) = (None, None);
+            return Poll::Ready(Some(Err(Error::TailOutsideStep(self.run_id.to_string()))));
+        }
+        match self.poll_frame(cx) {
+            // As everywhere: no code of a run sees that the system stops.
+            Poll::Ready(Some(Err(Error::Stopped))) if place::is_run(&self.node) => Poll::Pending,
+            shown => shown,
+        }
     }
 
     /// What the tail does, when it is not ready.
@@ -160,9 +174,6 @@ impl Tail {
         let (source, frame) = std::task::ready!(reading.as_mut().poll(cx));
         self.reading = None;
         self.source = Some(source);
-        if frame.is_none() {
-            self.stays = None;
-        }
         Poll::Ready(frame)
     }
 }
@@ -171,7 +182,7 @@ impl Stream for Tail {
     type Item = Result<Arc<Frame>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_frame(cx)
+        self.poll_shown(cx)
     }
 }
 

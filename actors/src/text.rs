@@ -19,3 +19,8 @@ pub(crate) fn cut_failure(failure: Failure) -> Failure {
         permanent,
     }
 }
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -25,7 +25,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
-use crate::place::Awaiting;
+use crate::place::{self, Awaiting};
 use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
@@ -340,6 +340,16 @@ pub(crate) async fn turn<T, F, Fut>(
     agent: &AgentPath,
     body: F,
 ) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce(AgentContext) -> Fut + Send + 'static,
+    Fut: Future<Output = T> + Send + 'static,
+{
+    let turned = queued(node, agent, body).await;
+    place::unless_stopped(node, turned).await
+}
+
+async fn queued<T, F, Fut>(node: &Arc<Node>, agent: &AgentPath, body: F) -> Result<T, Error>
 where
     T: Send + 'static,
     F: FnOnce(AgentContext) -> Fut + Send + 'static,

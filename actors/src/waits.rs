@@ -189,22 +189,6 @@ impl Node {
     }
 }
 
-/// Keeps a run in memory while its code waits for what nothing would wake it for.
-pub(crate) struct Stays(Arc<Shared>);
-
-impl Stays {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        shared.lock().waits += 1;
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Stays {
-    fn drop(&mut self) {
-        self.0.lock().waits -= 1;
-    }
-}
-
 /// A recorded wait of a run for another one, from before it reads how that one stands.
 pub(crate) struct Waiting {
     shared: Arc<Shared>,

@@ -82,7 +82,7 @@ pub enum Recorded<R> {
     Act(Act, R),
     /// This call completed with this result.
     Completed(Call, R),
-    /// The nth sleep is due at this wall-clock time.
+    /// The nth sleep is due at this wall-clock time; or a time limit is, see [`limit_of`].
     SleepSet(u64, u64),
     /// So many tries of a step have failed.
     Tried(String, u32),
@@ -163,6 +163,22 @@ struct Completion<R> {
     recorded: Option<u64>,
 }
 
+/// The number, among the due times of sleeps, of the time limit of the nth wait for another run. No
+/// sleep has it, so that code that sleeps where other code waited does not sleep until that limit.
+pub fn limit_of(wait: u64) -> u64 {
+    LIMIT | wait
+}
+
+const LIMIT: u64 = 1 << 63;
+
+/// What is due by this number: a sleep, or the limit of a wait.
+pub fn due_name(number: u64) -> String {
+    match number & LIMIT {
+        0 => format!("sleep {number}"),
+        _ => format!("the limit of wait {}", number & !LIMIT),
+    }
+}
+
 /// The state of one entry of the code. See the module's text.
 #[derive(Debug)]
 pub struct Journal<R> {
@@ -184,6 +200,8 @@ pub struct Journal<R> {
     tries: BTreeMap<String, u32>,
     /// Entries of the steps that left events without a result, by step.
     torn: BTreeMap<String, u32>,
+    /// The entry of the recorded completion that was told last.
+    told_entry: u64,
     next_sleep: u64,
     next_wait: u64,
     next_dispatch: u64,
@@ -204,6 +222,7 @@ impl<R> Journal<R> {
             sleeps: BTreeMap::new(),
             tries: BTreeMap::new(),
             torn: BTreeMap::new(),
+            told_entry: 0,
             next_sleep: 0,
             next_wait: 0,
             next_dispatch: 0,
@@ -259,6 +278,7 @@ impl<R> Journal<R> {
         let place = self.completions.iter().take(self.released).position(|c| c.call == *call);
         if let Some(completion) = place.and_then(|place| self.completions.remove(place)) {
             self.released -= 1;
+            self.told_entry = completion.recorded.unwrap_or(self.told_entry);
             self.close(call);
             return Told::Ready(completion.result);
         }
@@ -284,6 +304,11 @@ impl<R> Journal<R> {
     pub fn complete(&mut self, call: Call, result: R) -> Wake {
         self.completions.push_back(Completion { call, result, recorded: None });
         if self.standing { self.release() } else { Wake::Nobody }
+    }
+
+    /// Judges that what was told last is the result of something else than the code asks for there.
+    pub fn differs(&self, log: String, code: String) -> Mismatch {
+        Mismatch { entry: self.told_entry, log, code }
     }
 
     /// Judges an act outside steps, the next in the order of the code.

@@ -8,6 +8,7 @@
 
 pub mod id;
 pub mod journal;
+pub mod json;
 pub mod limits;
 pub mod outcome;
 pub mod planted;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use ghostlight::protocol::journal::due_name;
 use ghostlight::storage::Versioned;
 use ghostlight::storage::records::{LogEntry, LogRecord, StoredCall};
 use ghostlight::storage::{Key, codec};
@@ -92,7 +93,7 @@ fn entry(entry: &LogEntry) -> String {
         LogEntry::Completed { call: StoredCall::Sleep(n), .. } => format!("sleep {n} over"),
         LogEntry::Completed { call: StoredCall::Wait(n), .. } => format!("wait {n} over"),
         LogEntry::StepFailed { step, message, .. } => format!("step {step:?} failed: {message}"),
-        LogEntry::SleepSet { ordinal, due_ms } => format!("sleep {ordinal} due {due_ms}"),
+        LogEntry::SleepSet { ordinal, due_ms } => format!("{} due {due_ms}", due_name(*ordinal)),
         LogEntry::Tried { step, tries } => format!("step {step:?} failed {tries} times"),
         LogEntry::State { key, .. } => format!("state {key:?}"),
     }

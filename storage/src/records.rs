@@ -194,7 +194,7 @@ pub enum LogEntry {
     },
     /// Journal: a sleep is due at this time, in ms since the epoch.
     SleepSet {
-        /// Which sleep, from 0.
+        /// Which sleep, from 0; or the limit of a wait, by `journal::limit_of`.
         ordinal: u64,
         /// When it is due.
         due_ms: u64,

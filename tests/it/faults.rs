@@ -209,3 +209,35 @@ async fn a_run_that_fails_by_a_refused_commit_cancels_what_it_said_it_would() {
     }
     assert!(failed > 0, "a refused commit has failed a run with a child");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatch_of_a_run_that_the_store_refuses_is_an_error_that_is_told_again() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if input == "child" {
+                    return Ok(json!("child"));
+                }
+                let refused = cx.agent::<Code>().start::<Code>(json!("child")).id("child").await;
+                cx.sleep(Duration::from_secs(60)).await;
+                let Err(Error::Storage(storage::Error::TooLarge { .. })) = &refused else {
+                    return Ok(json!("not refused"));
+                };
+                Ok(json!(refused.err().map(|error| error.to_string())))
+            })
+        })
+    };
+    // The groups: incarnation, dispatch, dispatch of the child.
+    let data = Data::new();
+    let disk = data.disk(Some((3, Fault::Refuse)));
+    let builder = data.on(&disk).agent(crate::support::Assistant).child(child());
+    let system = builder.start().await.unwrap();
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    system.crash().await;
+    let system = data.start(child()).await;
+    let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(3600), run.outcome()).await;
+    let told = end.expect("no hang").unwrap().completed().unwrap();
+    assert!(told.as_str().unwrap().contains("32769"), "{told}");
+}

@@ -216,10 +216,14 @@ fn nesting(shared: &Shared) -> Code {
                 }
                 "tail" => {
                     let run = cx.agent::<Code>().start::<Code>(inner).await?;
-                    let mut tail = run.tail(After::START);
-                    while let Some(frame) = tail.next().await {
-                        frame?;
-                    }
+                    cx.step("read", async || {
+                        let mut tail = run.tail(After::START);
+                        while let Some(frame) = tail.next().await {
+                            frame?;
+                        }
+                        Ok(())
+                    })
+                    .await?;
                     run.outcome().await?.completed()?
                 }
                 "turn" => {

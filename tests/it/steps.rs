@@ -162,3 +162,39 @@ async fn what_is_nested_too_deeply_to_be_read_back_is_not_recorded() {
     assert!(agent.inspect("deep").await.unwrap().is_none());
     assert!(agent.start::<Code>(deep(100)).id("deep").await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_value_of_any_depth_is_refused() {
+    fn deep() -> Value {
+        (0..2_000).fold(json!(1), |inner, _| Value::Array(vec![inner]))
+    }
+    let child = code(|cx, how| {
+        Box::pin(async move {
+            let refused = match how.as_str().unwrap_or_default() {
+                "output" => return Ok(deep()),
+                "step" => cx.step("s", async || Ok(deep())).await.err(),
+                "chunk" => cx.emit(deep()).await.err(),
+                "milestone" => cx.milestone("m", deep()).await.err(),
+                "state" => cx.state().set("s", deep()).await.err(),
+                _ => {
+                    let input = cx.agent::<Code>().run::<Code>(deep()).await.err();
+                    let preview = cx.agent::<Code>().run::<Code>(json!(0)).input_preview(deep());
+                    assert!(matches!(input, Some(Error::TooDeep(_))), "{input:?}");
+                    assert!(matches!(preview.await, Err(Error::TooDeep(_))));
+                    cx.progress(Progress::fraction(0.5).data(deep()));
+                    return Ok(json!("too-deep"));
+                }
+            };
+            Ok(json!(refused.and_then(|error| error.kind_str().map(str::to_owned))))
+        })
+    });
+    let system = Data::new().start(child).await;
+    for how in ["output", "step", "chunk", "milestone", "state", "input"] {
+        let run = assistant(&system).run::<Code>(json!(how));
+        let told = match run.await.unwrap() {
+            Outcome::Completed(told) => told,
+            end => json!(crate::bench::failed(end).kind),
+        };
+        assert_eq!(told, json!("too-deep"), "{how}");
+    }
+}

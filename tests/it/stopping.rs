@@ -46,8 +46,8 @@ async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
         let (store, bench) = (MemoryStore::new(), Bench::default());
         let (system, assistant) = started(&store, &bench).await;
         let asleep = assistant.start::<Worker>(Do::Sleep(3600)).id("asleep").await.unwrap();
-        // It dispatches a child while the system drains: that is no failure of the run.
-        let work = Do::Dispatch(vec![say("kid").kid("kid")], Box::new(say("end"))).after("g");
+        // It dispatches a child while the system drains, which goes on, and does not end in time.
+        let work = Do::Dispatch(vec![say("kid").kid("kid")], Box::new(hold("end"))).after("g");
         let run = assistant.start::<Worker>(work.clone()).id("x").await.unwrap();
         bench.seen("enter x", 1).await;
         bench.seen("leave asleep", 1).await;
@@ -61,7 +61,9 @@ async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
         assert_eq!(left, 1);
         assert!(matches!(end, Err(Error::Stopped)), "{end:?}");
         assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(bench.count("leave kid"), 1);
         drop(asleep);
+        bench.open("end");
         let (_system, assistant) = started(&store.reopen(), &bench).await;
         let said = assistant.run::<Worker>(work).id("x").await.unwrap().completed().unwrap();
         assert_eq!(said, "kid,end");

@@ -1,9 +1,13 @@
 //! Tails: replay, then live, at any cut.
 
+use std::sync::{Arc, OnceLock};
+
+use ghostlight::Error;
 use ghostlight::frame::{Frame, FrameEvent, ReservedBody};
 use ghostlight::prelude::*;
 use tokio::time::{Instant, timeout};
 
+use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, code};
 
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -243,5 +247,62 @@ async fn long_texts_are_cut_with_a_marker() {
             let output = run.outcome().await.unwrap().completed().unwrap();
             assert_eq!(output.as_str().unwrap().len(), 20_000, "outputs are not cut");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_code_of_a_run_reads_a_tail_in_a_step_only() {
+    let root: Arc<OnceLock<AgentHandle<Assistant>>> = Arc::default();
+    let captured = Arc::clone(&root);
+    let child = code(move |cx, input| {
+        let root = Arc::clone(&captured);
+        Box::pin(async move {
+            if input == "child" {
+                for n in 0..3 {
+                    cx.sleep(Duration::from_secs(10)).await;
+                    cx.emit(json!(n)).await?;
+                }
+                return Ok(json!(null));
+            }
+            let run = match root.get() {
+                Some(root) => root.start::<Code>(json!("child")).id("child").await?,
+                None => cx.agent::<Code>().start::<Code>(json!("child")).await?,
+            };
+            if let Some(root) = root.get() {
+                let refused = root.tail("child", After::START).await.err();
+                assert!(matches!(refused, Some(Error::TailOutsideStep(_))), "{refused:?}");
+            }
+            let mut tail = run.tail(After::START);
+            let first = tail.next().await;
+            assert!(matches!(first, Some(Err(Error::TailOutsideStep(_)))), "{first:?}");
+            assert!(tail.next().await.is_none());
+            let read = cx.step("read", async || {
+                let (mut tail, mut chunks) = (run.tail(After::START), 0);
+                while let Some(frame) = tail.next().await {
+                    if let FrameEvent::Chunk { .. } = frame?.event {
+                        cx.emit(json!("forwarded")).await?;
+                        chunks += 1;
+                    }
+                }
+                Ok(chunks)
+            });
+            let (end, read) = tokio::join!(run.outcome(), read);
+            cx.sleep(Duration::from_secs(60)).await;
+            Ok(json!([end?.status().to_string(), read?]))
+        })
+    });
+    let data = Data::new();
+    let system = data.start(child).await;
+    for of in ["own", "captured"] {
+        let run = assistant(&system).start::<Code>(json!("parent")).id(of).await.unwrap();
+        let (mut tail, begin) = (run.tail(After::START), Instant::now());
+        tail.next().await.unwrap().unwrap();
+        for n in 1..=3 {
+            tail.next().await.unwrap().unwrap();
+            assert_eq!(begin.elapsed().as_secs(), n * 10, "it stays in memory to read");
+        }
+        let end = timeout(LIMIT, run.outcome()).await.unwrap().unwrap();
+        assert_eq!(end.completed().unwrap(), json!(["completed", 3]), "{of}");
+        let _ = root.set(system.agent::<Assistant>("b").unwrap());
     }
 }

@@ -506,48 +506,6 @@ async fn a_suspension_cancels_no_child_that_is_cancelled_on_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_reads_a_tail_stays_in_memory_until_that_is_over() {
-    let child = code(|cx, input| {
-        Box::pin(async move {
-            if input == "child" {
-                for n in 0..5 {
-                    cx.sleep(Duration::from_secs(10)).await;
-                    cx.emit(json!(n)).await?;
-                }
-                return Ok(json!(null));
-            }
-            let child = cx.agent::<Code>().start::<Code>(json!("child")).await?;
-            let mut tail = child.tail(After::START);
-            let forward = async {
-                while let Some(frame) = tail.next().await {
-                    if let ghostlight::frame::FrameEvent::Chunk { .. } = frame?.event {
-                        cx.emit(json!("forwarded")).await?;
-                    }
-                }
-                Ok::<_, RunError>(())
-            };
-            let (end, forwarded) = tokio::join!(child.outcome(), forward);
-            forwarded?;
-            cx.sleep(Duration::from_secs(3600)).await;
-            Ok(json!(end?.status().to_string()))
-        })
-    });
-    let data = Data::new();
-    let system = data.start(child).await;
-    let run = assistant(&system).start::<Code>(json!("parent")).await.unwrap();
-    let mut tail = run.tail(After::START);
-    tail.next().await.unwrap().unwrap();
-    let begin = Instant::now();
-    for n in 1..=5 {
-        tail.next().await.unwrap().unwrap();
-        assert_eq!(begin.elapsed().as_secs(), n * 10);
-    }
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(system.live_runs(), 0);
-    assert_eq!(ended(&run).await, json!("completed"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn ten_thousand_runs_that_await_sleeping_children_cost_no_memory() {
     let (data, entries) = (Data::new(), Entries::default());
     let system = data.start(worker(&entries)).await;
@@ -565,4 +523,44 @@ async fn ten_thousand_runs_that_await_sleeping_children_cost_no_memory() {
     assert_eq!(ended(&run).await, json!([1, "aborted"]));
     assert_eq!(system.live_runs(), 0);
     assert_eq!(entries.of("Assistant:a/Code:78"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_run_that_is_cleared_is_told_so_and_told_the_same_again() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if input == "child" {
+                    cx.sleep(Duration::from_secs(36_000)).await;
+                    return Ok(json!(null));
+                }
+                let run = cx.agent::<Code>().start::<Code>(json!("child")).id("child").await?;
+                let told = match run.outcome().await {
+                    Ok(end) => end.status().to_string(),
+                    Err(Error::UnknownRun(_) | Error::Cleared(_)) => "cleared".to_owned(),
+                    Err(error) => return Err(error.into()),
+                };
+                cx.milestone("told", json!(told)).await?;
+                cx.sleep(Duration::from_secs(60)).await;
+                Ok(json!(told))
+            })
+        })
+    };
+    let mut all = Vec::new();
+    for at in [500, 60_000] {
+        let data = Data::new();
+        let system = data.start(child()).await;
+        let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(at)).await;
+        let inside = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+        assert_eq!(inside.clear(&RunFilter::default()).await.unwrap(), 1);
+        let told = run.milestone("told").await.unwrap().data.unwrap();
+        system.crash().await;
+        let system = data.start(child()).await;
+        let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+        assert_eq!(ended(&run).await, told, "at {at}");
+        all.push(told);
+    }
+    // In memory it hears of the cancel that comes before; outside, nothing is left to be read.
+    assert_eq!(all, ["aborted", "cleared"]);
 }

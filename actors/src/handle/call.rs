@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use ghostlight_protocol::{Outcome, RunId};
 
+use super::awaited::Awaited;
 use super::run::Run;
 use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
@@ -27,6 +28,8 @@ pub(super) struct Dispatch<A: Agent, C: Child> {
 /// A dispatch that was checked.
 struct Prepared {
     agent: AgentRef,
+    /// The run whose code was given the handle, if it was.
+    inside: Option<Arc<Shared>>,
     /// The run whose code dispatches, if it is one.
     dispatcher: Option<Arc<Shared>>,
     start: StartRun,
@@ -36,8 +39,8 @@ struct Prepared {
 impl<A: Agent, C: Child> Dispatch<A, C> {
     fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
         let options = DispatchOptions::default();
-        let places = |shared| (DispatchId::take(shared), Place::take(shared));
-        let places = agent.inside.as_ref().map(places);
+        let user = agent.user();
+        let places = user.map(|run| (DispatchId::take(&run, agent.path()), Place::take(&run)));
         Self { agent, input: Some(input), options, places }
     }
 
@@ -46,7 +49,8 @@ impl<A: Agent, C: Child> Dispatch<A, C> {
         &mut self,
         begin: impl FnOnce(Prepared) -> BoxFuture<Result<T, Error>>,
     ) -> BoxFuture<Result<T, Error>> {
-        let AgentHandle { agent, inside: dispatcher, .. } = self.agent.clone();
+        let AgentHandle { agent, inside, .. } = self.agent.clone();
+        let dispatcher = self.places.as_ref().map(|(_, place)| place.run());
         // Code of a run that has ended or left memory has blocked its thread meanwhile, could not be
         // dropped, and must have no effect any more.
         let is_over = dispatcher.as_ref().is_some_and(|run| run.frozen().is_some());
@@ -55,7 +59,7 @@ impl<A: Agent, C: Child> Dispatch<A, C> {
         };
         let (id, place) = self.places.take().unzip();
         match prepare::<C>(&agent, id, &input, std::mem::take(&mut self.options)) {
-            Ok(start) => begin(Prepared { agent, dispatcher, start, place }),
+            Ok(start) => begin(Prepared { agent, inside, dispatcher, start, place }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -103,7 +107,7 @@ async fn outcome_of<C: Child>(
     prepared: Prepared,
     cancel_on_drop: bool,
 ) -> Result<Outcome<C::Output>, Error> {
-    let Prepared { agent, dispatcher, start, place } = prepared;
+    let Prepared { agent, dispatcher, start, place, .. } = prepared;
     let is_inside = dispatcher.is_some();
     let waiter = place.as_ref().and_then(Place::waiter);
     let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
@@ -115,7 +119,7 @@ async fn outcome_of<C: Child>(
         }
     };
     let outcome = match place {
-        Some(place) => place.recorded_outcome(dispatched).await,
+        Some(place) => place.recorded_outcome(Awaited::run(&agent.path, &start), dispatched).await,
         None => dispatched.await,
     };
     // A refused dispatch has no run; the one that has the id is somebody else's.
@@ -123,15 +127,6 @@ async fn outcome_of<C: Child>(
         guard.disarm();
     }
     read_output::<C>(start.run_id.as_str(), outcome?)
-}
-
-/// Inside a run, a stop of the whole system is no result that the code should see: it is about to
-/// be dropped, and is entered again by the next system.
-pub(super) async fn unless_stopped<T>(result: Result<T, Error>) -> Result<T, Error> {
-    match result {
-        Err(Error::Stopped) => std::future::pending().await,
-        result => result,
-    }
 }
 
 pub(super) fn read_output<C: Child>(
@@ -222,16 +217,16 @@ impl<A: Agent, C: Child> Future for Start<A, C> {
 }
 
 async fn handle_of<C: Child>(prepared: Prepared) -> Result<Run<C>, Error> {
-    let Prepared { agent, dispatcher, start, place } = prepared;
+    let Prepared { agent, inside, dispatcher, start, place } = prepared;
     let dispatched = async {
         let started = agent.dispatch(&start, dispatcher.is_some()).await?;
         Ok(started.already_existed)
     };
     let already_existed = match place {
-        Some(place) => place.recorded(dispatched).await?,
+        Some(place) => place.recorded(Awaited::start(&agent.path, &start), dispatched).await?,
         None => dispatched.await?,
     };
-    Ok(Run::new(agent, dispatcher, start.run_id, already_existed))
+    Ok(Run::new(agent, inside, start.run_id, already_existed))
 }
 
 #[expect(dead_code, reason = "documents that handles may be shared between tasks")]

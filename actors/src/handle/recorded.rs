@@ -5,16 +5,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ghostlight_protocol::journal::{Call, Told};
+use ghostlight_protocol::journal::{self, Call, Told};
 use ghostlight_protocol::{Failure, InterruptReason, NotCompleted, Outcome, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::call::unless_stopped;
+use super::awaited::Awaited;
 use super::recorded_error::RecordedError;
 use crate::Error;
 use crate::info::{Milestone, RawOutcome, parse_json};
+use crate::place::unless_stopped;
 use crate::shared::Shared;
 
 /// The place of a wait among those of a run: taken when the code asks for the wait, and not when it
@@ -33,41 +34,46 @@ impl Place {
         Self { shared: Arc::clone(shared), number }
     }
 
+    /// The run whose code waits.
+    pub(super) fn run(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Whose wait it is, for [`Waiting`](crate::waits::Waiting); `None` inside a step, during which
     /// a run stays in memory.
     pub(crate) fn waiter(&self) -> Option<Arc<Shared>> {
         self.number.map(|_| Arc::clone(&self.shared))
     }
 
-    /// The place of the wait's time limit among the sleeps of the run.
-    pub(crate) fn take_limit(&self) -> Option<u64> {
-        self.number.map(|_| self.shared.lock().journal.next_sleep())
+    /// The place of the wait's time limit among those of the run.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.number.map(journal::limit_of)
     }
 
-    /// Returns the recorded result; or waits for `wait`, and records its result. An error is a
-    /// result, too: the code may handle it and go on. A stop of the whole system, or a failure of
-    /// its store, is none that the code should see: it waits until it is dropped, and is entered
-    /// again by the next system.
-    pub(crate) async fn recorded<T, F>(self, wait: F) -> Result<T, Error>
+    /// Returns the recorded result, if it is that of the same wait; or waits for `wait`, and records
+    /// its result. An error is a result, too: the code may handle it and go on. A stop of the whole
+    /// system, or a failure of its store, is none that the code should see: it waits until it is
+    /// dropped, and is entered again by the next system.
+    pub(super) async fn recorded<T, F>(self, of: Awaited, wait: F) -> Result<T, Error>
     where
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, Error>>,
     {
         match self.number {
-            Some(number) => Wait::new(self.shared, number).recorded(wait).await,
-            None => unless_stopped(wait.await).await,
+            Some(number) => Wait::new(self.shared, number, of).recorded(wait).await,
+            None => unless_stopped(&self.shared.node, wait.await).await,
         }
     }
 }
 
 impl Place {
     /// As [`Place::recorded`], for how another run ended.
-    pub(crate) async fn recorded_outcome<F>(self, wait: F) -> Result<RawOutcome, Error>
+    pub(super) async fn recorded_outcome<F>(self, of: Awaited, wait: F) -> Result<RawOutcome, Error>
     where
         F: Future<Output = Result<RawOutcome, Error>>,
     {
         let wait = async { wait.await.map(RecordedOutcome::from) };
-        self.recorded(wait).await.map(RawOutcome::from)
+        self.recorded(of, wait).await.map(RawOutcome::from)
     }
 }
 
@@ -75,15 +81,23 @@ impl Place {
 struct Wait {
     shared: Arc<Shared>,
     call: Call,
+    of: Awaited,
+}
+
+/// What a run's log has of a wait.
+#[derive(Serialize, Deserialize)]
+struct Recorded<T> {
+    of: Awaited,
+    result: Result<T, RecordedError>,
 }
 
 impl Wait {
-    fn new(shared: Arc<Shared>, number: u64) -> Self {
+    fn new(shared: Arc<Shared>, number: u64, of: Awaited) -> Self {
         let call = Call::Wait(number);
         shared.lock().waits += 1;
         // A number is given out once, so that the call is always new.
         let _ = shared.open(&call);
-        Self { shared, call }
+        Self { shared, call, of }
     }
 
     async fn recorded<T, F>(self, wait: F) -> Result<T, Error>
@@ -108,22 +122,39 @@ impl Wait {
                         held = true;
                         continue;
                     };
-                    let bytes = serde_json::to_vec(&result).map_err(|e| self.json(&e))?;
+                    let recorded = Recorded { of: self.of.clone(), result };
+                    let bytes = serde_json::to_vec(&recorded).map_err(|e| self.json(&e))?;
                     self.shared.complete(&self.call, Ok(bytes));
                 }
                 match self.shared.poll_call(&self.call, cx) {
                     Told::Pending => return Poll::Pending,
                     Told::Execute => executing = true,
-                    Told::Ready(result) => {
-                        let bytes = result.unwrap_or_default();
-                        let result: Result<T, RecordedError> =
-                            serde_json::from_slice(&bytes).map_err(|e| self.json(&e))?;
-                        return Poll::Ready(result.map_err(Error::from));
-                    }
+                    Told::Ready(result) => match self.read(&result.unwrap_or_default()) {
+                        Ok(result) => return Poll::Ready(result.map_err(Error::from)),
+                        Err(log) => {
+                            self.shared.differs(log, self.of.to_string());
+                            return Poll::Pending;
+                        }
+                    },
                 }
             }
         })
         .await
+    }
+
+    /// The recorded result; or what the log has, if that is no result of this wait.
+    fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<Result<T, RecordedError>, String> {
+        let unreadable =
+            |error: serde_json::Error| format!("{} that cannot be read: {error}", self.call);
+        match serde_json::from_slice(bytes) {
+            Ok(Recorded { of, result }) if of == self.of => Ok(result),
+            Ok(Recorded { of, .. }) => Err(of.to_string()),
+            // What is recorded of another kind of wait has another shape.
+            Err(error) => Err(match serde_json::from_slice(bytes) {
+                Ok(OnlyOf { of }) if of != self.of => of.to_string(),
+                Ok(_) | Err(_) => unreadable(error),
+            }),
+        }
     }
 
     /// The result as the log gets it; `None` if the code must not see it.
@@ -147,6 +178,12 @@ impl Wait {
             why: error.to_string(),
         }
     }
+}
+
+/// [`Recorded`], without what depends on the kind of wait.
+#[derive(Deserialize)]
+struct OnlyOf {
+    of: Awaited,
 }
 
 impl Drop for Wait {

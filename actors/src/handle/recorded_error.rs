@@ -20,10 +20,16 @@ pub(super) enum RecordedError {
     AgentDown { agent: String, why: String },
     Corrupt { key: String, why: String },
     TooNew { key: String, found: u32, known: u32 },
+    TooLarge { actual: usize, limit: usize },
+    KeyTwice { key: String },
+    Conflict { key: String, expected: String, found: String },
 }
 
 const DETACHED: &str = "detached";
 const AWAITED: &str = "awaited";
+
+/// What was too large, of a commit of another actor.
+const COMMIT: &str = "the commit, or a part of it,";
 
 impl RecordedError {
     /// `None` for errors that are about this life of the system, and say nothing of the run.
@@ -46,6 +52,14 @@ impl RecordedError {
             Error::Storage(storage::Error::TooNew { key, found, known }) => {
                 Self::TooNew { key, found, known }
             }
+            // The store is well, and refuses the one commit: trying again changes nothing.
+            Error::Storage(storage::Error::TooLarge { actual, limit, .. }) => {
+                Self::TooLarge { actual, limit }
+            }
+            Error::Storage(storage::Error::KeyTwice { key }) => Self::KeyTwice { key },
+            Error::Storage(storage::Error::Conflict { key, expected, found }) => {
+                Self::Conflict { key, expected, found }
+            }
             Error::Storage(_) | Error::Stopped => return None,
             // No wait for another run ends so: they come before one, or from something else.
             Error::Id(_)
@@ -56,6 +70,7 @@ impl RecordedError {
             | Error::Json { .. }
             | Error::Timeout { .. }
             | Error::NoMilestone { .. }
+            | Error::TailOutsideStep(_)
             | Error::OwnQueue(_) => return None,
         })
     }
@@ -83,6 +98,13 @@ impl From<RecordedError> for Error {
             RecordedError::Corrupt { key, why } => storage::Error::Corrupt { key, why }.into(),
             RecordedError::TooNew { key, found, known } => {
                 storage::Error::TooNew { key, found, known }.into()
+            }
+            RecordedError::TooLarge { actual, limit } => {
+                storage::Error::TooLarge { what: COMMIT, actual, limit }.into()
+            }
+            RecordedError::KeyTwice { key } => storage::Error::KeyTwice { key }.into(),
+            RecordedError::Conflict { key, expected, found } => {
+                storage::Error::Conflict { key, expected, found }.into()
             }
         }
     }

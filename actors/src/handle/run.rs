@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use ghostlight_protocol::{Outcome, RunId};
 
+use super::awaited::Awaited;
 use super::call::read_output;
 use super::recorded::{Place, RecordedMilestone};
 use crate::agent_ref::{AgentRef, milestone_timeout};
 use crate::info::{Inspection, Milestone};
+use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
 use crate::{Child, Error};
@@ -58,6 +60,12 @@ impl<C: Child> Run<C> {
         Self { agent, inside, run_id, already_existed, kind: PhantomData }
     }
 
+    /// The place of a wait in the run whose code asks for it, if that is one.
+    fn place(&self) -> Option<Place> {
+        let user = place::current(&self.agent.node);
+        user.as_ref().or(self.inside.as_ref()).map(Place::take)
+    }
+
     /// The run's id.
     pub fn id(&self) -> &str {
         self.run_id.as_str()
@@ -77,12 +85,15 @@ impl<C: Child> Run<C> {
     /// # Cancel safety
     /// Dropping the future does nothing to the run.
     pub fn outcome(&self) -> impl Future<Output = Result<Outcome<C::Output>, Error>> + Send {
-        let place = self.inside.as_ref().map(Place::take);
+        let place = self.place();
         async move {
             let waiter = place.as_ref().and_then(Place::waiter);
             let wait = self.agent.outcome(&self.run_id, waiter.as_ref());
             let outcome = match place {
-                Some(place) => place.recorded_outcome(wait).await?,
+                Some(place) => {
+                    let of = Awaited::outcome(&self.agent.path, &self.run_id, C::TYPE);
+                    place.recorded_outcome(of, wait).await?
+                }
                 None => wait.await?,
             };
             read_output::<C>(self.id(), outcome)
@@ -115,13 +126,14 @@ impl<C: Child> Run<C> {
         name: &str,
         within: Duration,
     ) -> impl Future<Output = Result<Milestone, Error>> + Send {
-        let place = self.inside.as_ref().map(Place::take);
-        let limit = place.as_ref().and_then(Place::take_limit);
+        let place = self.place();
+        let limit = place.as_ref().and_then(Place::limit);
         async move {
             let waiter = place.as_ref().and_then(Place::waiter).zip(limit);
             let wait = self.agent.milestone(&self.run_id, name, within, waiter);
             let Some(place) = place else { return wait.await };
-            let recorded = place.recorded(async {
+            let of = Awaited::milestone(&self.agent.path, &self.run_id, C::TYPE, name);
+            let recorded = place.recorded(of, async {
                 match wait.await {
                     Ok(milestone) => Ok(RecordedMilestone::Reached(milestone)),
                     // Both decide what the code does next.
@@ -141,10 +153,11 @@ impl<C: Child> Run<C> {
         }
     }
 
-    /// The run's frames, from a point on: replay, then live, without gap or repeat. Inside a run, it
-    /// keeps that run in memory until it is over or dropped.
+    /// The run's frames, from a point on: replay, then live, without gap or repeat. The code of a run
+    /// may read it in a step only: outside one its first item is [`Error::TailOutsideStep`], since
+    /// nothing records what it shows, nor when.
     pub fn tail(&self, after: After) -> Tail {
-        self.agent.tail_known(&self.run_id, after).inside(self.inside.as_ref())
+        self.agent.tail_known(&self.run_id, after)
     }
 
     /// Asks for the run to be cancelled; durable when it returns, and idempotent.

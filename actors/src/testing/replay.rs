@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ghostlight_protocol::journal::Mismatch;
+use ghostlight_protocol::journal::{Mismatch, due_name};
 use ghostlight_protocol::{AgentPath, Limits, RunId};
 use ghostlight_storage::payload::Payload;
 use ghostlight_storage::records::{LogEntry, StoredCall};
@@ -232,7 +232,7 @@ fn shape(entry: &LogEntry) -> String {
         LogEntry::Completed { call: StoredCall::Sleep(n), .. } => format!("the end of sleep {n}"),
         LogEntry::Completed { call: StoredCall::Wait(n), .. } => format!("the end of wait {n}"),
         LogEntry::StepFailed { step, .. } => format!("step {step:?}, which failed"),
-        LogEntry::SleepSet { ordinal, .. } => format!("sleep {ordinal}"),
+        LogEntry::SleepSet { ordinal, .. } => due_name(*ordinal),
         LogEntry::Tried { step, tries } => format!("try {tries} of step {step:?}"),
         LogEntry::Mark { step, .. } => format!("another try of step {step:?}"),
         LogEntry::State { key, value } => {

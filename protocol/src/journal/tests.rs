@@ -315,3 +315,15 @@ fn completions_for_dropped_futures_hold_nobody_back() {
     assert_eq!(stand(&mut journal), Wake::All);
     assert!(journal.is_caught_up() && journal.completions.is_empty());
 }
+
+#[test]
+fn the_limit_of_a_wait_is_no_sleep() {
+    let log = [Recorded::SleepSet(limit_of(0), 99), Recorded::SleepSet(1, 50)];
+    let journal: Journal<u32> = Journal::new(log);
+    assert_eq!((journal.sleep_due(0), journal.sleep_due(limit_of(0))), (None, Some(99)));
+    assert_eq!((journal.sleep_due(1), journal.sleep_due(limit_of(1))), (Some(50), None));
+    assert_eq!(
+        (due_name(limit_of(3)), due_name(3)),
+        ("the limit of wait 3".into(), "sleep 3".into())
+    );
+}
