@@ -4,6 +4,7 @@
 //! like damage, and must not be taken for it.
 
 use std::path::Path;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -13,12 +14,12 @@ use crate::child::{Line, Writer};
 use crate::verify::{Acknowledged, verify};
 use crate::{rounds, seeded};
 
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 3;
 /// So many rounds share one folder.
 const ROUNDS_A_FOLDER: u32 = 40;
 const WRITERS: u8 = 16;
-/// Segments' worth of content that is put, and deleted again, before the kills.
-const FILLED_BYTES: usize = 24 << 20;
+/// What is put, and deleted again, before the kills: some segments, which the next open frees.
+const FILLED_BYTES: usize = 12 << 20;
 
 #[derive(Debug, Default)]
 struct Figures {
@@ -40,16 +41,15 @@ fn a_kill_while_it_opens_leaves_nothing_that_is_taken_for_damage() {
         if round % ROUNDS_A_FOLDER == 0 {
             disk = tempfile::tempdir().unwrap();
             acknowledged = Acknowledged::default();
-            fill_and_delete(&disk.path().join("data"));
         }
         let folder = disk.path().join("data");
-        // Some content that the next open replays, and frees segments of.
         let child = Writer::start(&folder, WRITERS, Durability::PowerLoss);
         for _ in 0..rng.u32(1..800) {
             acknowledged.note(&child.lines.recv().unwrap());
         }
         child.kill().iter().for_each(|line| acknowledged.note(line));
-        for _ in 0..rng.u32(1..4) {
+        fill_and_delete(&folder);
+        for _ in 0..rng.u32(2..9) {
             figures.while_opening += u32::from(kill_opening(&folder, &mut rng, &mut acknowledged));
             figures.kills += 1;
             figures.partly_zeroed += u32::from(has_headless_content(&folder.join("store/db")));
@@ -64,7 +64,7 @@ fn a_kill_while_it_opens_leaves_nothing_that_is_taken_for_damage() {
     assert!(figures.while_opening > 0, "{figures:?}");
 }
 
-/// Makes a store whose log is mostly free segments.
+/// Leaves a store whose next open replays some segments and finds most of them free.
 fn fill_and_delete(folder: &Path) {
     let store = SledStore::open(folder, Durability::ProcessCrash).unwrap();
     let key = |n: usize| [&b"filled"[..], &n.to_be_bytes()].concat();
@@ -85,19 +85,20 @@ fn fill_and_delete(folder: &Path) {
 /// Kills the child at a moment of its start; whether it had not opened.
 fn kill_opening(folder: &Path, rng: &mut Rng, acknowledged: &mut Acknowledged) -> bool {
     let log = std::fs::File::open(folder.join("store/db")).unwrap();
-    let changed = |since| log.metadata().unwrap().modified().unwrap() != since;
     let before = log.metadata().unwrap().modified().unwrap();
     let child = Writer::start(folder, WRITERS, Durability::PowerLoss);
     let mut said = Vec::new();
     // The first write of the open cuts the log; the zeros come after it.
-    while said.is_empty() && !changed(before) {
-        said.extend(child.lines.try_recv());
-        std::thread::yield_now();
-    }
-    let (begun, moment) = (Instant::now(), Duration::from_micros(rng.u64(..30_000)));
-    while said.is_empty() && begun.elapsed() < moment {
-        said.extend(child.lines.try_recv());
-        std::thread::yield_now();
+    let mut moment = None;
+    while said.is_empty() && moment.is_none_or(|moment| Instant::now() < moment) {
+        match child.lines.try_recv() {
+            Ok(line) => said.push(line),
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+        if moment.is_none() && log.metadata().unwrap().modified().unwrap() != before {
+            moment = Some(Instant::now() + Duration::from_micros(rng.u64(..30_000)));
+        }
     }
     said.extend(child.kill());
     said.iter().for_each(|line| acknowledged.note(line));
