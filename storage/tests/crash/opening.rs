@@ -32,7 +32,7 @@ struct Figures {
 }
 
 #[test]
-fn a_kill_while_it_opens_leaves_nothing_that_is_taken_for_damage() {
+fn a_kill_while_it_opens_leaves_what_opens() {
     let (_, mut rng) = seeded();
     let mut figures = Figures::default();
     let mut disk = tempfile::tempdir().unwrap();
