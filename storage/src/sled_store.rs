@@ -20,6 +20,7 @@
 
 mod acked;
 mod engine;
+mod explain;
 mod log_check;
 mod open;
 mod space;
@@ -65,9 +66,11 @@ const REVISION_BYTES: usize = 8;
 /// Space on disk that is freed is used again, but never given back. Memory is a small multiple of
 /// the 32 MiB cache. It writes only while 32 MiB are free on the disk.
 ///
-/// Damage by the medium is noticed, by checksums and by a count of what was acknowledged: no open
-/// succeeds with an acknowledged commit missing. Copy the folder only while nobody has it open: the
-/// files of a copy must be of one moment, or the copy is taken for a damaged store.
+/// Damage by the medium is noticed, by checksums and by a count of what was acknowledged. What a
+/// crash leaves is never taken for damage; so damage inside the log that looks like it may stay
+/// unnoticed, but never that the latest acknowledged commits are missing. Copy the folder only while
+/// nobody has it open: the files of a copy must be of one moment, or the copy is taken for a damaged
+/// store.
 ///
 /// Dropping it blocks until the engine is closed, which may take a second, or at most ten. If the
 /// engine itself has failed, the folder stays locked until the process ends.
@@ -90,7 +93,8 @@ impl SledStore {
     /// [`Error::Locked`] if another process owns the folder; [`Error::TooNew`] if a newer version
     /// wrote it; [`Error::Open`] if it cannot be used, or if the engine does not recognise its
     /// files; [`Error::CommitsLost`] if acknowledged commits cannot be read. Nothing is repaired or
-    /// removed then; but of damage in the very last commits the engine has made the end of its log.
+    /// removed then; but where the error does not say that nothing was changed, the engine has made
+    /// the damage the end of its log, and what was behind it is gone.
     pub fn open(folder: impl AsRef<Path>, durability: Durability) -> Result<Self, Error> {
         Self::open_locked(FolderLock::acquire(folder)?, durability)
     }

@@ -45,8 +45,12 @@ impl Acked {
     /// How many commits the log must hold now. Those that were not synced count until the machine
     /// starts again.
     pub(super) fn required(&self) -> u64 {
-        let same_boot = boot_id() == self.boot && self.boot != [0; BOOT_BYTES];
-        if same_boot { self.count } else { self.synced }
+        if self.is_of_this_boot() { self.count } else { self.synced }
+    }
+
+    /// Whether the machine surely has not started again since.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        boot_id() == self.boot && self.boot != [0; BOOT_BYTES]
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 use super::acked::Mark;
+use super::explain::failure;
 use super::space;
 use crate::Error;
 use crate::committer::panic_text;
@@ -109,7 +110,7 @@ impl Engine {
         self.usable()?;
         match catch_unwind(AssertUnwindSafe(|| call(&self.parts().db))) {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.fail(format!("cannot {what}: {error}"), true)),
+            Ok(Err(error)) => Err(self.fail(format!("cannot {what}: {}", failure(&error)), true)),
             Err(panic) => {
                 Err(self.fail(format!("cannot {what}: panic: {}", panic_text(&*panic)), true))
             }

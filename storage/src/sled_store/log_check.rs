@@ -1,167 +1,197 @@
 //! Looks for damage in sled's log before sled does.
 //!
-//! When sled opens, it takes the first message that it cannot read for the torn end of the log, or
-//! of one segment of it, goes on without what lies behind, and overwrites that. So the part of the
-//! log that it will replay is walked before: if an acknowledged commit lies behind a message that
-//! cannot be read, the store is damaged, and sled never gets to see it.
+//! When sled opens, it replays its log from the segment that the newest snapshot names. The first
+//! message that it cannot read is the torn end of the log to it, or of one segment of it: it goes on
+//! without what lies behind, and may overwrite that. So these segments are read before.
 //!
-//! Damage in the message of the last commits themselves is left to the count that is read after the
-//! open: of those sled makes the end of the log.
+//! Crashes leave much that cannot be read: torn ends, segments that were being used again, or being
+//! zeroed because nothing in them was needed any more. So a message that cannot be read is damage
+//! only if both of this holds:
 //!
-//! Every commit puts [`COUNT_KEY`], which is how it is recognised in the log. What was replayed by
-//! an earlier open needs no look: sled finds it by a table with checksums, and reading it checks
-//! it.
+//! - An acknowledged commit lies behind it, so that it was written whole once.
+//! - Its segment is in use: it holds content of a page that is not written whole, nor freed, later
+//!   in the log. sled does not touch such a segment before what replaces its content is settled: two
+//!   segments were begun since, and what they say of the log's stable part is in their headers.
+//!
+//! After a power cut that interrupted an open, zeros in segments that it found free may be on the disk
+//! while the new snapshot is not, so then whatever is replaced at all is not in use.
+//!
+//! Everything else is left to the count that is read after the open, by when sled has made it the end of
+//! the log: damage of the last commits themselves, or of what is replaced since. A segment that was in
+//! use and begins with two pages of zeros looks like a free one. What an earlier open replayed needs no
+//! look: sled finds it by a table with checksums, and reading it checks it.
+//!
+//! Every commit puts [`super::open::COUNT_KEY`], which is how it is recognised in the log.
 
+mod message;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::open::{COUNT_KEY, SEGMENT_BYTES};
-
-/// The header of a segment: checksum, its place in the log, and how much of the log was stable.
-const SEGMENT_HEADER_BYTES: usize = 20;
-/// What is left of a segment below this size stays unused.
-const MESSAGE_HEADER_BYTES_MAX: usize = 32;
-const SEGMENT: u64 = SEGMENT_BYTES as u64;
+use self::message::{Header, MESSAGE_HEADER_BYTES_MAX, Message, SEGMENT, SEGMENT_HEADER_BYTES};
+use super::open::SEGMENT_BYTES;
 
 /// No message begins in so many zeros, but perhaps in the last few of them.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Kinds of messages.
-const CAP: u8 = 2;
-const LINK: u8 = 10;
-const KINDS: RangeInclusive<u8> = 1..=11;
-
-/// Why the log must not be opened.
-#[derive(Debug)]
-pub(super) enum Damage {
-    /// The header of a segment is not what was written.
-    Segment { at: u64 },
-    /// An acknowledged commit of this number lies behind a message that cannot be read.
-    Before { at: u64, commit: u64 },
+/// An acknowledged commit of this number lies behind a place of the file that cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Damage {
+    pub(super) at: u64,
+    pub(super) commit: u64,
 }
 
-/// Walks what sled will replay of a log in which so many commits are acknowledged.
-pub(super) fn check(store: &Path, acknowledged: u64) -> io::Result<Option<Damage>> {
+/// Reads what sled will replay of a log in which so many commits are acknowledged; `same_boot` if the
+/// machine has not started again since the last one.
+pub(super) fn check(
+    store: &Path,
+    acknowledged: u64,
+    same_boot: bool,
+) -> io::Result<Option<Damage>> {
     let file = File::open(store.join("db"))?;
-    let from = replayed_from(store)? / SEGMENT;
+    let Some(first) = first_replayed(store)? else { return Ok(None) };
     let mut segments = Vec::new();
-    let mut headless = Vec::new();
     for at in (0..file.metadata()?.len()).step_by(SEGMENT_BYTES) {
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        match file.read_exact_at(&mut header, at) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-            Err(error) => return Err(error),
-        }
-        match segment_number(&header) {
-            _ if header == [0; SEGMENT_HEADER_BYTES] => headless.push(at),
-            Some(number) if number >= from => segments.push((number, at)),
-            Some(_) => {}
-            None => return Ok(Some(Damage::Segment { at })),
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        read(&file, &mut bytes, at)?;
+        let header = Header::read(&bytes);
+        let needs_no_look = match header {
+            Some(Header { number, .. }) => number < first,
+            None => is_free(&file, &bytes, at)?,
+        };
+        if !needs_no_look {
+            segments.push((at, header));
         }
     }
-    segments.sort_unstable();
-    let newest = segments.last().map_or(from, |(number, _)| *number);
-    // Buffers are written side by side, so that a crash can leave a few segments without headers.
-    let numbers = from..=newest + 8;
-    let acknowledged = |found: &Found| found.commit.filter(|commit| *commit <= acknowledged);
-
-    for at in headless {
+    let headers = segments.iter().filter_map(|(_, header)| *header);
+    let settled = headers.map(|header| header.stable / SEGMENT).max().unwrap_or(0);
+    let settled = if same_boot { settled } else { u64::MAX };
+    let mut log = Log { acknowledged, settled, ..Log::default() };
+    for (at, header) in segments {
         let segment = read_segment(&file, at)?;
-        let found = search(&segment, SEGMENT_HEADER_BYTES, &numbers);
-        if let Some(commit) = found.iter().find_map(acknowledged) {
-            return Ok(Some(Damage::Before { at, commit }));
+        if let Some(Header { number, .. }) = header {
+            let (found, unreadable) = walk(&segment, number);
+            log.add(found, unreadable.map(|within| (at + within as u64, number)));
+        } else {
+            let found = search(&segment, first..=u64::MAX);
+            let number = found.iter().map(|found| found.place / SEGMENT).max();
+            log.add(found, number.map(|number| (at, number)));
         }
     }
-    let mut unreadable = None;
-    for (number, at) in segments {
-        let segment = read_segment(&file, at)?;
-        let mut from = SEGMENT_HEADER_BYTES;
-        if unreadable.is_none() {
-            from = match walk(&segment, number) {
-                Ok(()) => continue,
-                Err(torn) => torn,
-            };
-        }
-        let found = search(&segment, from, &(number..=*numbers.end()));
-        // A segment that is used again may be overwritten from its middle: then nothing of what
-        // it held is needed any more, and sled goes on with the next one.
-        let is_reused = unreadable.is_none() && found.iter().any(|found| found.segment > number);
-        if !is_reused {
-            unreadable.get_or_insert(at + from as u64);
-        }
-        let behind = found.iter().filter(|found| !is_reused || found.segment > number);
-        if let Some(commit) = behind.filter_map(acknowledged).min() {
-            return Ok(Some(Damage::Before { at: unreadable.unwrap_or(at), commit }));
-        }
-    }
-    Ok(None)
+    Ok(log.damage())
 }
 
-/// The place in the log up to which the newest snapshot knows it.
-fn replayed_from(store: &Path) -> io::Result<u64> {
-    let mut snapshots = Vec::new();
+/// The number of the first segment that sled will replay, of which snapshots have their names. None
+/// if nobody knows.
+pub(super) fn first_replayed(store: &Path) -> io::Result<Option<u64>> {
+    // sled checks the content of a snapshot before it uses it.
+    let Some(newest) = newest_snapshot(store)? else { return Ok(Some(0)) };
+    let place = newest.extension().and_then(|place| u64::from_str_radix(place.to_str()?, 16).ok());
+    Ok(place.map(|place| place / SEGMENT))
+}
+
+/// The snapshot that sled will use.
+pub(super) fn newest_snapshot(store: &Path) -> io::Result<Option<PathBuf>> {
+    let mut newest = None;
     for entry in std::fs::read_dir(store)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("snap.") {
-            snapshots.push(entry.path());
+            newest = newest.max(Some(entry.path()));
         }
     }
-    snapshots.sort();
-    let Some(newest) = snapshots.pop() else { return Ok(0) };
-    let bytes = std::fs::read(newest)?;
-    // 0 is none. A snapshot that is damaged is sled's to find.
-    Ok(varint(&mut &bytes[..]).unwrap_or(0).saturating_sub(1))
+    Ok(newest)
 }
 
-/// Which segment of the log it is, in the order written, if the header is sound.
-fn segment_number(header: &[u8; SEGMENT_HEADER_BYTES]) -> Option<u64> {
-    let (checksum, body) = header.split_first_chunk()?;
-    let place = u64::from_le_bytes(*body.first_chunk()?) ^ (u64::MAX >> 1);
-    let sound = crc32fast::hash(body) ^ u32::MAX == u32::from_le_bytes(*checksum);
-    (sound && place.is_multiple_of(SEGMENT)).then_some(place / SEGMENT)
+/// Whether sled has zeroed the segment, or none was there. What is left of a segment behind two
+/// pages of zeros is not looked for, so that free segments cost nothing.
+fn is_free(file: &File, header: &[u8; SEGMENT_HEADER_BYTES], at: u64) -> io::Result<bool> {
+    let mut page = ZEROS;
+    if *header == [0; SEGMENT_HEADER_BYTES] {
+        read(file, &mut page, at + ZEROS.len() as u64)?;
+    }
+    Ok(*header == [0; SEGMENT_HEADER_BYTES] && page == ZEROS)
 }
 
 fn read_segment(file: &File, at: u64) -> io::Result<Vec<u8>> {
     let mut segment = vec![0; SEGMENT_BYTES];
+    let filled = read(file, &mut segment, at)?;
+    segment.truncate(filled);
+    Ok(segment)
+}
+
+/// Reads what there is before the end of the file.
+fn read(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
-    while filled < segment.len() {
-        match file.read_at(&mut segment[filled..], at + filled as u64) {
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], at + filled as u64) {
             Ok(0) => break,
             Ok(bytes) => filled += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    segment.truncate(filled);
-    Ok(segment)
+    Ok(filled)
 }
 
-/// Reads message after message; where the first one is that cannot be read.
-fn walk(segment: &[u8], number: u64) -> Result<(), usize> {
-    let mut at = SEGMENT_HEADER_BYTES;
-    while at + MESSAGE_HEADER_BYTES_MAX <= SEGMENT_BYTES {
-        match Message::read(segment, at, &(number..=number)) {
-            Some(Message { kind: CAP, .. }) => return Ok(()),
-            Some(message) => at = message.end,
-            None => return Err(at),
-        }
-    }
-    Ok(())
-}
-
-/// A sound message where the walk does not get.
+/// A message, by its place in the log.
+#[derive(Debug)]
 struct Found {
-    segment: u64,
+    place: u64,
+    page: u64,
+    is_content: bool,
+    is_replacing: bool,
     commit: Option<u64>,
 }
 
+impl Found {
+    fn new(message: &Message<'_>, at: usize) -> Self {
+        Self {
+            place: message.segment * SEGMENT + at as u64,
+            page: message.page,
+            is_content: message.is_content(),
+            is_replacing: message.is_replacing(),
+            commit: message.commit(),
+        }
+    }
+}
+
+/// Reads message after message; also where the first one is that cannot be read.
+fn walk(segment: &[u8], number: u64) -> (Vec<Found>, Option<usize>) {
+    let (mut found, mut at) = (Vec::new(), SEGMENT_HEADER_BYTES);
+    let numbers = number..=number;
+    while at + MESSAGE_HEADER_BYTES_MAX <= SEGMENT_BYTES {
+        let Some(message) = Message::read(segment, at, &numbers) else {
+            // Between two sound messages it is what its header says.
+            let claim = Message::unchecked(segment, at, &numbers)
+                .filter(|claim| Message::read(segment, claim.end, &numbers).is_some())
+                .map(|claim| Found { is_replacing: false, commit: None, ..Found::new(&claim, at) });
+            found.extend(claim);
+            search_from(segment, at, &numbers, &mut found);
+            return (found, Some(at));
+        };
+        if message.is_cap() {
+            break;
+        }
+        found.push(Found::new(&message, at));
+        at = message.end;
+    }
+    (found, None)
+}
+
+/// Finds the sound messages of a segment without a header.
+fn search(segment: &[u8], numbers: RangeInclusive<u64>) -> Vec<Found> {
+    let mut found = Vec::new();
+    search_from(segment, SEGMENT_HEADER_BYTES, &numbers, &mut found);
+    found
+}
+
 /// Finds the sound messages behind one that cannot be read, whose own length means nothing.
-fn search(segment: &[u8], from: usize, numbers: &RangeInclusive<u64>) -> Vec<Found> {
-    let (mut found, mut at) = (Vec::new(), from);
+fn search_from(segment: &[u8], from: usize, numbers: &RangeInclusive<u64>, found: &mut Vec<Found>) {
+    let mut at = from;
     while at < segment.len() {
         // What was never written, or was cut off by an earlier start, is mostly all there is.
         if segment[at..].starts_with(&ZEROS) {
@@ -170,74 +200,74 @@ fn search(segment: &[u8], from: usize, numbers: &RangeInclusive<u64>) -> Vec<Fou
         }
         match Message::read(segment, at, numbers) {
             Some(message) => {
-                found.push(Found { segment: message.segment, commit: message.commit() });
+                found.push(Found::new(&message, at));
                 at = message.end;
             }
             None => at += 1,
         }
     }
-    found
 }
 
-/// One message of the log.
-struct Message<'a> {
-    kind: u8,
-    segment: u64,
-    body: &'a [u8],
-    end: usize,
+/// What is known of the part of the log that sled will replay.
+#[derive(Debug, Default)]
+struct Log {
+    acknowledged: u64,
+    /// Before this segment, what replaces the content of another one lets that be used again.
+    settled: u64,
+    /// Where each page was last written whole, or freed, before that.
+    replaced: HashMap<u64, u64>,
+    /// The first acknowledged commit of each segment.
+    commits: BTreeMap<u64, u64>,
+    suspects: Vec<Suspect>,
 }
 
-impl<'a> Message<'a> {
-    /// Reads the message at a place, if there is a sound one of one of these segments.
-    fn read(bytes: &'a [u8], at: usize, segments: &RangeInclusive<u64>) -> Option<Self> {
-        let message = bytes.get(at..)?;
-        let (checksum, rest) = message.split_first_chunk()?;
-        let (kind, mut rest) = rest.split_first()?;
-        if !KINDS.contains(kind) {
-            return None;
+/// A segment that cannot be read to its end.
+#[derive(Debug)]
+struct Suspect {
+    at: u64,
+    number: u64,
+    /// The places of its content, by page.
+    content: Vec<(u64, u64)>,
+    /// The first acknowledged commit of this segment that lies behind.
+    commit: Option<u64>,
+}
+
+impl Log {
+    /// Adds a segment, with the place in the file that cannot be read, and the segment's number.
+    fn add(&mut self, found: Vec<Found>, unreadable: Option<(u64, u64)>) {
+        let acknowledged = |commit: &u64| *commit <= self.acknowledged;
+        for found in &found {
+            if found.is_replacing && found.place / SEGMENT < self.settled {
+                let last = self.replaced.entry(found.page).or_default();
+                *last = found.place.max(*last);
+            }
+            if let Some(commit) = found.commit.filter(acknowledged) {
+                let first = self.commits.entry(found.place / SEGMENT).or_insert(commit);
+                *first = commit.min(*first);
+            }
         }
-        let length = usize::try_from(varint(&mut rest)?).ok()?;
-        let segment = varint(&mut rest)?;
-        let _page = varint(&mut rest)?;
-        if !segments.contains(&segment) {
-            return None;
-        }
-        let body = rest.get(..length)?;
-        let header = message.len() - rest.len();
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(body);
-        hasher.update(&message[size_of::<u32>()..header]);
-        let sound = hasher.finalize() ^ u32::MAX == u32::from_le_bytes(*checksum);
-        sound.then_some(Self { kind: *kind, segment, body, end: at + header + length })
+        let Some((at, number)) = unreadable else { return };
+        let place = number * SEGMENT + at % SEGMENT;
+        let behind = found.iter().filter(|found| found.place > place);
+        let commit = behind.filter_map(|found| found.commit.filter(acknowledged)).min();
+        let content = found.iter().filter(|found| found.is_content);
+        let content = content.map(|found| (found.page, found.place)).collect();
+        self.suspects.push(Suspect { at, number, content, commit });
     }
 
-    /// The number of the commit, if it is the message that counts it.
-    fn commit(&self) -> Option<u64> {
-        // Later copies of the page may be written while another commit is under way.
-        if self.kind != LINK {
-            return None;
+    fn damage(self) -> Option<Damage> {
+        let is_in_use = |(page, place): &(u64, u64)| {
+            self.replaced.get(page).is_none_or(|replaced| replaced <= place)
+        };
+        let mut damage = Vec::new();
+        for suspect in &self.suspects {
+            let mut later = self.commits.range(suspect.number + 1..).map(|(_, commit)| *commit);
+            if let Some(commit) = suspect.commit.or_else(|| later.next())
+                && suspect.content.iter().any(is_in_use)
+            {
+                damage.push(Damage { at: suspect.at, commit });
+            }
         }
-        let key_bytes = u8::try_from(COUNT_KEY.len()).ok()?;
-        let rest = self.body.strip_prefix(&[0, key_bytes])?.strip_prefix(COUNT_KEY)?;
-        let number = rest.strip_prefix(&[size_of::<u64>() as u8])?;
-        Some(u64::from_be_bytes(number.try_into().ok()?))
+        damage.into_iter().min_by_key(|damage| damage.commit)
     }
-}
-
-/// A number as sled writes it.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let (first, rest) = bytes.split_first()?;
-    let (number, length) = match first {
-        0..=240 => (u64::from(*first), 0),
-        241..=248 => (240 + 256 * u64::from(first - 241) + u64::from(*rest.first()?), 1),
-        249 => (2288 + 256 * u64::from(*rest.first()?) + u64::from(*rest.get(1)?), 2),
-        250.. => {
-            let length = usize::from(first - 247);
-            let mut number = [0; 8];
-            number[..length].copy_from_slice(rest.get(..length)?);
-            (u64::from_le_bytes(number), length)
-        }
-    };
-    *bytes = &rest[length..];
-    Some(number)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::acked::{self, Mark};
 use super::engine::{Engine, Parts};
+use super::explain::{self, damaged};
 use super::log_check::{self, Damage};
 use super::space::{self, RESERVE_BYTES};
 use crate::Error;
@@ -64,9 +65,9 @@ pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Erro
     }
     check_format(&engine)?;
     let count = count(&engine)?;
-    // What the look at the log leaves: the damage is in the very last commits, or the log is cut.
+    // What the look at the log leaves: damage of the very last commits, or a log that is cut.
     if let Some(missing) = required.checked_sub(count).filter(|missing| *missing > 0) {
-        let why = format!("of {required} only {count} are in the log");
+        let why = format!("of {required} only {count} are in the log, which ends there now");
         return Err(Error::CommitsLost { folder, missing, why });
     }
     match Mark::open(&store, count) {
@@ -80,37 +81,42 @@ pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Erro
 /// here, before sled overwrites what is behind it.
 fn acknowledged(folder: &Path, store: &Path) -> Result<u64, Error> {
     let failed = |error: io::Error| Error::Open { folder: folder.into(), why: why(&error) };
-    let required = match acked::read(store) {
-        Some(acked) => acked.required(),
+    let (required, same_boot) = match acked::read(store) {
+        Some(acked) => (acked.required(), acked.is_of_this_boot()),
         None => {
             tracing::warn!(
                 folder = %folder.display(),
                 "no word of what was acknowledged; losses before this start are not noticed"
             );
-            0
+            (0, false)
         }
     };
-    match log_check::check(store, required) {
+    match log_check::check(store, required, same_boot) {
         Ok(None) => Ok(required),
-        Ok(Some(Damage::Segment { at })) => {
-            Err(damaged(folder, &format!("a segment of the log, at byte {at} of store/db")))
-        }
-        Ok(Some(Damage::Before { at, commit })) => Err(Error::CommitsLost {
+        Ok(Some(Damage { at, commit })) => Err(Error::CommitsLost {
             folder: folder.into(),
             missing: (required - commit).saturating_add(1),
             why: format!("the log cannot be read at byte {at} of store/db; nothing was changed"),
         }),
-        // sled makes it, or says what is wrong.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(required),
+        // sled would make an empty one.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(damaged(folder, "store/db is missing"))
+        }
         Err(error) => Err(failed(error)),
     }
 }
 
+fn read(engine: &Engine, key: &[u8]) -> Result<Option<sled::IVec>, Error> {
+    let found = engine.call("read", |db| db.get(key));
+    found.map_err(|error| match error {
+        Error::Poisoned { why } => damaged(engine.parts().lock.folder(), &why),
+        other => other,
+    })
+}
+
 fn count(engine: &Engine) -> Result<u64, Error> {
     let folder = engine.parts().lock.folder();
-    let found = engine
-        .call("read", |db| db.get(COUNT_KEY))
-        .map_err(|error| damaged(folder, &error.to_string()))?;
+    let found = read(engine, COUNT_KEY)?;
     match found.as_deref().map(<[u8; 8]>::try_from) {
         Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
         Some(Err(_)) => Err(damaged(folder, "the number of commits is not a number")),
@@ -180,15 +186,14 @@ fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, E
         .segment_size(SEGMENT_BYTES)
         .cache_capacity(CACHE_BYTES)
         .flush_every_ms(Some(CLEANUP_MS));
-    // sled asserts on some kinds of damage.
     let opened = catch_unwind(AssertUnwindSafe(|| config.open()))
-        .map_err(|panic| damaged(&folder, panic_text(&*panic)))?;
+        .map_err(|panic| explain::mismatch(&folder, store, panic_text(&*panic)))?;
     let db = opened.map_err(|error| match error {
         sled::Error::Io(error) => Error::Open { folder: folder.clone(), why: why(&error) },
         sled::Error::Unsupported(what) => {
             Error::Open { folder: folder.clone(), why: format!("another version made it: {what}") }
         }
-        other => damaged(&folder, &other.to_string()),
+        other => explain::damaged_by(&folder, store, &other),
     })?;
     let failed = |error: io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
     let log = OpenOptions::new().write(true).open(store.join("db")).map_err(failed)?;
@@ -198,22 +203,9 @@ fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, E
     Ok(Engine::new(Parts { db, log, lock, mark: RefCell::new(None) }, reserve))
 }
 
-/// Nothing is repaired or removed: what looks like a repair may lose what was acknowledged.
-fn damaged(folder: &Path, what: &str) -> Error {
-    // What sled appends when it is built without backtraces.
-    let what = what.trim_end_matches(" backtrace ()");
-    let why = format!(
-        "its files are damaged ({what}); keep a copy of the folder, and restore a backup or use \
-         another folder"
-    );
-    Error::Open { folder: folder.into(), why }
-}
-
 fn check_format(engine: &Engine) -> Result<(), Error> {
     let folder = engine.parts().lock.folder();
-    let found = engine
-        .call("read", |db| db.get(FORMAT_KEY))
-        .map_err(|error| damaged(folder, &error.to_string()))?;
+    let found = read(engine, FORMAT_KEY)?;
     let found = found.as_deref().and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
     match found {
         Some(FORMAT) => Ok(()),

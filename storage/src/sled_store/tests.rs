@@ -1,6 +1,7 @@
 mod acked;
 mod damage;
 mod full_disk;
+mod log_check;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! GHOSTLIGHT_KILL_ROUNDS=150 cargo test -p ghostlight-storage --test crash kill -- --nocapture
+//! GHOSTLIGHT_OPENING_ROUNDS=45 cargo test -p ghostlight-storage --test crash opening -- --nocapture
 //! GHOSTLIGHT_POWER_ROUNDS=150 cargo test -p ghostlight-storage --test crash power -- --nocapture
 //! GHOSTLIGHT_DAMAGE_ROUNDS=1500 cargo test -p ghostlight-storage --test crash damage -- --nocapture
 //! GHOSTLIGHT_FULL_DISK_ROUNDS=40 cargo test -p ghostlight-storage --test crash full_disk -- --nocapture
@@ -20,6 +21,7 @@ mod child;
 mod damage;
 mod full_disk;
 mod kill;
+mod opening;
 mod power;
 mod verify;
 mod workload;

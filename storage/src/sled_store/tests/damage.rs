@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::super::log_check::newest_snapshot;
 use super::*;
 
 /// A store with some hundred entries, closed.
@@ -84,4 +85,43 @@ fn damaged_files_are_typed_errors_and_never_wrong_values() {
     }
     // Some damage must have been met, or the test shows nothing.
     assert!(outcomes[0] > 5, "seed {seed}: {outcomes:?}");
+}
+
+#[test]
+fn what_is_damaged_is_said_in_words_of_our_own() {
+    let sound = filled();
+    drop(SledStore::open(sound.path(), Durability::ProcessCrash).unwrap());
+    let file = |folder: &Path, name: &str| {
+        let store = folder.join("store");
+        if name == "db" { store.join(name) } else { newest_snapshot(&store).unwrap().unwrap() }
+    };
+    let told = |name: &str, change: &dyn Fn(&Path)| {
+        let folder = tempfile::tempdir().unwrap();
+        copy(sound.path(), folder.path());
+        change(&file(folder.path(), name));
+        let text = open_error(folder.path()).to_string();
+        assert!(text.contains("restore a backup or use another folder"), "{text}");
+        for word in ["None", "Some(", "Inline", "backtrace", "offset"] {
+            assert!(!text.contains(word), "{text}");
+        }
+        text
+    };
+    let text = told("db", &|path| fs::remove_file(path).unwrap());
+    assert!(text.contains("(store/db is missing)"), "{text}");
+    let size = fs::metadata(file(sound.path(), "db")).unwrap().len();
+    for kept in [0, 71, 4096, size / 100, size / 20] {
+        let cut = |path: &Path| {
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_len(kept).unwrap();
+        };
+        let text = told("db", &cut);
+        assert!(text.contains("store/db"), "{kept}: {text}");
+    }
+    let spoil = |path: &Path| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[3] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let text = told("snapshot", &spoil);
+    assert!(text.contains("store/snap.") && text.contains("is not what was written"), "{text}");
 }
