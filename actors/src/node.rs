@@ -1,6 +1,6 @@
 //! One system's parts, as its actors see them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -259,6 +259,8 @@ impl Node {
 #[derive(Default)]
 pub(crate) struct LiveRuns {
     runs: Mutex<HashMap<RunKey, LiveRun>>,
+    /// The runs whose actors were lost, until that is recorded.
+    lost: Mutex<BTreeSet<RunKey>>,
     removed: Notify,
 }
 
@@ -301,9 +303,27 @@ impl LiveRuns {
         ids
     }
 
-    pub(crate) fn remove(&self, run: RunKey) {
+    /// A run's actor has ended; `lost`: without telling anybody why.
+    pub(crate) fn remove(&self, run: RunKey, lost: bool) {
+        if lost {
+            // First, so that whoever does not find the actor finds that it was lost.
+            self.set_lost(run, true);
+        }
         self.lock().remove(&run);
         self.removed.notify_waiters();
+    }
+
+    /// Whether the run's actor was lost, and that is not recorded yet.
+    pub(crate) fn is_lost(&self, run: RunKey) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&run)
+    }
+
+    pub(crate) fn set_lost(&self, run: RunKey, is_lost: bool) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_lost {
+            true => lost.insert(run),
+            false => lost.remove(&run),
+        };
     }
 
     /// Waits until no run is being executed.

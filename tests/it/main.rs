@@ -14,6 +14,7 @@ mod crash_points_on_sled;
 mod deliveries;
 mod dispatch;
 mod faults;
+mod full_system;
 mod hooks;
 mod journal;
 mod nesting;

@@ -1,0 +1,95 @@
+//! What is promised to runs that wait for a place in a full system.
+
+use ghostlight::Limits;
+use ghostlight::prelude::*;
+
+use crate::bench::{Bench, bounded};
+use crate::support::Assistant;
+use crate::support::code::{Code, Data, assistant, code};
+
+/// A system that has so many places, on data that outlives it.
+async fn started(data: &Data, places: usize, child: Code) -> System {
+    let limits = Limits { runnable_runs_max: places, ..Limits::default() };
+    data.builder().limits(limits).agent(Assistant).child(child).start().await.unwrap()
+}
+
+/// Notes each entry with its attempt, and never ends. The run `busy` makes progress in each life.
+fn forever(bench: &Bench, life: u64) -> Code {
+    let bench = bench.clone();
+    code(move |cx, _| {
+        let bench = bench.clone();
+        Box::pin(async move {
+            bench.note(format!("{} {}", cx.run_id(), cx.attempt()));
+            if cx.run_id() == "busy" {
+                for n in 0..=life {
+                    cx.step(("n", n), async || Ok(())).await?;
+                }
+            }
+            std::future::pending().await
+        })
+    })
+}
+
+async fn run_of(system: &System, id: &str) -> RunInfo {
+    assistant(system).inspect(id).await.unwrap().unwrap().run
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_run_loses_one_attempt_however_often_its_place_does_not_come() {
+    bounded(async {
+        let (bench, data) = (Bench::default(), Data::new());
+        let system = started(&data, 2, forever(&bench, 0)).await;
+        for id in ["busy", "idle"] {
+            assistant(&system).start::<Code>(json!(null)).id(id).await.unwrap();
+        }
+        bench.seen("idle 1", 1).await;
+        system.crash().await;
+        // More often than attempts may be futile.
+        for life in 1..14 {
+            let system = started(&data, 1, forever(&bench, life)).await;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let idle = run_of(&system, "idle").await;
+            assert_eq!((idle.status, idle.attempt), (Status::Running, 1), "life {life}");
+            system.crash().await;
+        }
+        let system = started(&data, 2, forever(&bench, 14)).await;
+        bench.seen("idle 2", 1).await;
+        assert_eq!(run_of(&system, "idle").await.attempt, 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_entry_is_the_first_attempt() {
+    bounded(async {
+        let (bench, data) = (Bench::default(), Data::new());
+        let told = bench.clone();
+        let child = move || {
+            let bench = told.clone();
+            code(move |cx, input| {
+                let bench = bench.clone();
+                Box::pin(async move {
+                    if input.is_null() {
+                        let mine = cx.agent::<Code>();
+                        mine.start::<Code>(json!(1)).id("kid").detached().await?;
+                        bench.note("dispatched");
+                    } else {
+                        bench.note(format!("kid {}", cx.attempt()));
+                    }
+                    std::future::pending().await
+                })
+            })
+        };
+        let system = started(&data, 1, child()).await;
+        assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+        bench.seen("dispatched", 1).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let inside = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+        let kid = inside.inspect("kid").await.unwrap().unwrap().run;
+        assert_eq!(kid.status, Status::Starting);
+        system.crash().await;
+        let _system = started(&data, 2, child()).await;
+        bench.seen("kid 1", 1).await;
+    })
+    .await;
+}
