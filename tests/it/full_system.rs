@@ -2,8 +2,9 @@
 
 use ghostlight::Limits;
 use ghostlight::prelude::*;
+use tokio::time::timeout;
 
-use crate::bench::{Bench, bounded};
+use crate::bench::{Bench, aborted, bounded};
 use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, code};
 
@@ -90,6 +91,25 @@ async fn the_first_entry_is_the_first_attempt() {
         system.crash().await;
         let _system = started(&data, 2, child()).await;
         bench.seen("kid 1", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_that_is_lost_ends_within_its_grace_time() {
+    bounded(async {
+        let (bench, data) = (Bench::default(), Data::new());
+        let system = started(&data, 2, forever(&bench, 0)).await;
+        for id in ["busy", "idle"] {
+            assistant(&system).start::<Code>(json!(null)).id(id).await.unwrap();
+        }
+        bench.seen("idle 1", 1).await;
+        assistant(&system).agent_ref().cancel("idle", "enough").await.unwrap();
+        system.crash().await;
+        let system = started(&data, 1, forever(&bench, 1)).await;
+        let idle = assistant(&system).attach::<Code>("idle").await.unwrap().unwrap();
+        let end = timeout(Limits::default().cancel_grace * 2, idle.outcome()).await;
+        assert_eq!(aborted(end.unwrap().unwrap()), "enough");
     })
     .await;
 }

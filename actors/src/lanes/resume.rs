@@ -143,7 +143,13 @@ pub(super) async fn resume(
             let read = Past::read(&node.committer, run).await?;
             // What this process has begun, and has not given an actor, was not entered: its parent was
             // lost on the way. No attempt is lost with it.
-            if !began_here || node.live.is_lost(run) {
+            let cancelling = stored.record.state.cancelling;
+            let is_entered =
+                stored.record.state.phase == Phase::Running && !is_parked(&stored.record);
+            if cancelling && !is_entered {
+                // Nobody executed it when the cancel came.
+                decided = Some(Decided::Aborted);
+            } else if !began_here || node.live.is_lost(run) {
                 decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
             }
             past = Some(read);
@@ -151,8 +157,8 @@ pub(super) async fn resume(
     }
     let permit = match stored.record.state.phase {
         Phase::BackingOff => return back_off(args, run, stored).await,
-        // It needs none, or not yet.
-        _ if decided.is_some() => None,
+        // It needs none, or not yet; the grace time of a cancelled run waits for nothing.
+        _ if decided.is_some() || stored.record.state.cancelling => None,
         Phase::Starting => None,
         _ => match permit.or_else(|| node.permit_now()) {
             None => return Ok(LaneEnd::enter(Entering::Again(cause))),
@@ -236,10 +242,6 @@ fn lose_attempt(
 ) -> Result<Option<Decided>, Error> {
     let record = &mut stored.record;
     let cancelling = record.state.cancelling;
-    if cancelling && (is_parked(record) || record.state.phase == Phase::Starting) {
-        // Nobody executed it when the cancel came.
-        return Ok(Some(Decided::Aborted));
-    }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
         return Ok(None);
