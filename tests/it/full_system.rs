@@ -4,7 +4,7 @@ use ghostlight::Limits;
 use ghostlight::prelude::*;
 use tokio::time::timeout;
 
-use crate::bench::{Bench, aborted, bounded};
+use crate::bench::{Bench, aborted, bounded, failed};
 use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, code};
 
@@ -110,6 +110,43 @@ async fn a_cancelled_run_that_is_lost_ends_within_its_grace_time() {
         let idle = assistant(&system).attach::<Code>("idle").await.unwrap().unwrap();
         let end = timeout(Limits::default().cancel_grace * 2, idle.outcome()).await;
         assert_eq!(aborted(end.unwrap().unwrap()), "enough");
+    })
+    .await;
+}
+
+/// Its start hook fails once it is let go.
+struct Failing(Bench);
+
+impl Agent for Failing {
+    const TYPE: &'static str = "Failing";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_start(Self::fail);
+    }
+}
+
+impl Failing {
+    async fn fail(&self, _: &AgentContext, _: RunInfo) -> Result<(), RunError> {
+        self.0.note("hook");
+        self.0.gate("hook").await;
+        Err(RunError::new("not today"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_start_hook_ends_its_run() {
+    bounded(async {
+        let (bench, data) = (Bench::default(), Data::new());
+        let limits = Limits { runnable_runs_max: 1, ..Limits::default() };
+        let builder = data.builder().limits(limits).agent(Assistant).agent(Failing(bench.clone()));
+        let system = builder.child(forever(&bench, 0)).start().await.unwrap();
+        let failing = system.agent::<Failing>("f").unwrap();
+        let run = failing.start::<Code>(json!(null)).id("r").await.unwrap();
+        bench.seen("hook", 1).await;
+        assistant(&system).start::<Code>(json!(null)).id("full").await.unwrap();
+        bench.open("hook");
+        let end = run.outcome().await.unwrap();
+        assert_eq!(failed(end).message, "start hook: not today");
     })
     .await;
 }

@@ -74,15 +74,17 @@ pub(super) async fn enter(
         owned.permit = None;
     }
     let ready = async {
-        let failed = match owned.record.state.phase {
-            Phase::Starting => start_hook(args, &owned.record).await.err(),
-            _ => None,
-        };
+        if owned.record.state.phase == Phase::Starting
+            && let Err(failure) = start_hook(args, &owned.record).await
+        {
+            // It only has to be ended, which needs no place.
+            return Ok((Some(Decided::Failed(failure)), None));
+        }
         let permit = match &owned.permit {
-            Some(permit) => Ok(Some(Arc::clone(permit))),
-            None => args.node.permit().await,
+            Some(permit) => Some(Arc::clone(permit)),
+            None => args.node.permit().await?,
         };
-        (failed.map(Decided::Failed), permit)
+        Ok((None, permit))
     };
     let Some(ready) = unless_cancelled(args, cancelled, ready).await else {
         return LaneEnd::UNCHANGED;
@@ -92,11 +94,11 @@ pub(super) async fn enter(
         Err((reason, reply)) => {
             return cancel_entering(args, run_id, owned, &reason, reply).await;
         }
-        Ok((decided, Ok(permit))) => {
+        Ok(Ok((decided, permit))) => {
             owned.permit = permit;
             hand_over(args, run_id, owned, decided).await
         }
-        Ok((_, Err(error))) => Err(error),
+        Ok(Err(error)) => Err(error),
     };
     handed.unwrap_or_else(|error| not_entered(args, run_id, &error))
 }
