@@ -150,3 +150,48 @@ async fn a_failed_start_hook_ends_its_run() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_enters_no_run_that_waits() {
+    bounded(async {
+        let (bench, data) = (Bench::default(), Data::new());
+        let told = bench.clone();
+        let child = move || {
+            let bench = told.clone();
+            code(move |cx, _| {
+                let bench = bench.clone();
+                Box::pin(async move {
+                    bench.note(format!("{} {}", cx.run_id(), cx.attempt()));
+                    bench.gate(cx.run_id()).await;
+                    Ok(json!(null))
+                })
+            })
+        };
+        let system = started(&data, 3, child()).await;
+        for id in ["a", "b", "c"] {
+            assistant(&system).start::<Code>(json!(null)).id(id).await.unwrap();
+        }
+        bench.seen("c 1", 1).await;
+        system.crash().await;
+        let system = started(&data, 2, child()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut ids = ["a", "b", "c"];
+        ids.sort_by_key(|id| bench.count(&format!("{id} 2")));
+        let [waits, first, second] = ids;
+        let again = format!("{waits} 2");
+        let shutdown = tokio::spawn(system.shutdown());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Its place is free while the shutdown still waits for the other one.
+        bench.open(first);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bench.open(second);
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_eq!(bench.count(&again), 0);
+        bench.open(waits);
+        let system = started(&data, 2, child()).await;
+        let run = assistant(&system).attach::<Code>(waits).await.unwrap().unwrap();
+        run.outcome().await.unwrap().completed().unwrap();
+        assert_eq!(bench.count(&again), 1);
+    })
+    .await;
+}

@@ -81,8 +81,8 @@ pub(super) async fn enter(
             return Ok((Some(Decided::Failed(failure)), None));
         }
         let permit = match &owned.permit {
-            Some(permit) => Some(Arc::clone(permit)),
-            None => args.node.permit().await?,
+            Some(permit) if !args.node.is_draining() => Some(Arc::clone(permit)),
+            _ => args.node.permit().await?,
         };
         Ok((None, permit))
     };
