@@ -231,6 +231,7 @@ impl AgentRef {
     /// Reads only.
     pub async fn log_end(&self, run_id: &str) -> Result<LogEnd, Error> {
         let run_id = RunId::new(run_id)?;
+        let _stays = place::asking(&self.node);
         let committer = &self.node.committer;
         let stored = frame_page::stored(committer, self.run_key(&run_id), &run_id).await?;
         Ok(LogEnd::from(&stored))
@@ -252,6 +253,7 @@ impl AgentRef {
         limit: usize,
     ) -> Result<FramePage, Error> {
         let run_id = RunId::new(run_id)?;
+        let _stays = place::asking(&self.node);
         self.shown(&run_id).await?;
         frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
@@ -264,6 +266,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Reads only.
     pub async fn lookup(&self, run_id: &str) -> Result<Lookup, Error> {
+        let _stays = place::asking(&self.node);
         list::lookup(&self.node.committer, &self.path, &RunId::new(run_id)?).await
     }
 
@@ -276,6 +279,7 @@ impl AgentRef {
     /// Reads only.
     pub async fn has_run(&self, agent_type: &str, run_id: &str) -> Result<bool, Error> {
         let Ok(run_id) = RunId::new(run_id) else { return Ok(false) };
+        let _stays = place::asking(&self.node);
         let stored = Stored::read_key(&self.node.committer, self.run_key(&run_id)).await?;
         Ok(stored.is_some_and(|stored| stored.record.agent_type == agent_type))
     }
@@ -293,6 +297,7 @@ impl AgentRef {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<RunPage, Error> {
+        let _stays = place::asking(&self.node);
         list::list(&self.node.committer, &self.path, filter, after, limit).await
     }
 
@@ -305,6 +310,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Reads only.
     pub async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        let _stays = place::asking(&self.node);
         list::unfinished(&self.node.committer, &self.path).await
     }
 
@@ -318,6 +324,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Dropped, it has cleared some of them.
     pub async fn clear(&self, filter: &RunFilter) -> Result<usize, Error> {
+        let _stays = place::asking(&self.node);
         let mut cleared = 0;
         let mut after = None;
         loop {
@@ -342,6 +349,7 @@ impl AgentRef {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn hydrate(&self) -> Result<(), Error> {
+        let _stays = place::asking(&self.node);
         self.node.agent(&self.path).await.map(|_| ())
     }
 
@@ -354,6 +362,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Dropped, the agent may or may not leave memory.
     pub async fn evict(&self) -> Result<(), Error> {
+        let _stays = place::asking(&self.node);
         let Some(actor) = self.node.agents.get(&self.path) else { return Ok(()) };
         let (reply, answer) = tokio::sync::oneshot::channel();
         if actor.cast(AgentMsg::Evict(reply)).is_ok() {

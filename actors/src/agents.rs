@@ -16,6 +16,7 @@ use crate::Error;
 use crate::agent_actor::{AgentActor, AgentArgs};
 use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
+use crate::place;
 
 pub(crate) use self::watch::{Watch, Watched};
 
@@ -252,6 +253,7 @@ impl Node {
         path: &AgentPath,
         mut message: impl FnMut(Reply<T>) -> AgentMsg,
     ) -> Result<T, Error> {
+        let _stays = place::asking(self);
         loop {
             let actor = self.agent_for(asker, path).await?;
             let (reply, answer) = oneshot::channel();

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::node::Node;
 use crate::registry::BoxFuture;
 use crate::shared::Shared;
+use crate::waits::Stays;
 
 /// A place that was found; `None` for what is to find one itself.
 pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
@@ -38,6 +39,12 @@ fn current(node: &Arc<Node>) -> Option<Arc<Shared>> {
 /// that is recorded: woken by it, it could not be polled without a place of its own.
 pub(crate) fn is_run(node: &Arc<Node>) -> bool {
     current(node).is_some()
+}
+
+/// Keeps the run in memory whose code asks for something that nobody would ask for again while the run
+/// is outside; `None` outside of runs. What the code starts and does not poll is not seen.
+pub(crate) fn asking(node: &Arc<Node>) -> Option<Stays> {
+    current(node).as_ref().map(Stays::new)
 }
 
 /// While it lives, the code that has made it waits for another run. Made outside of runs, it does

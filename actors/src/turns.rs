@@ -25,7 +25,7 @@ use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
-use crate::place::Awaiting;
+use crate::place::{self, Awaiting};
 use crate::probe::Seen;
 use crate::registry::BoxFuture;
 use crate::{Agent, Error, RunError};
@@ -331,6 +331,7 @@ where
     refuse_own_queue(agent)?;
     // The turn, or one before it, may wait for runs.
     let _awaiting = Awaiting::begin(node);
+    let _stays = place::asking(node);
     let (sender, mut receiver) = tokio::sync::oneshot::channel();
     // Whatever becomes of the agent's lives, the turn is taken once.
     let turn = Arc::new(Mutex::new(Some((body, sender))));

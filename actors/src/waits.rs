@@ -189,7 +189,8 @@ impl Node {
     }
 }
 
-/// Keeps a run in memory while its code waits for what nothing would wake it for.
+/// Keeps a run in memory while its code waits for what nothing would wake it for, or asks for what
+/// would be put off until it is entered again.
 pub(crate) struct Stays(Arc<Shared>);
 
 impl Stays {

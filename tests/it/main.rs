@@ -16,6 +16,7 @@ mod dispatch;
 mod faults;
 mod full_system;
 mod hooks;
+mod in_flight;
 mod journal;
 mod nesting;
 mod panics;
