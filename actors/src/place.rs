@@ -15,7 +15,6 @@ use crate::Error;
 use crate::node::Node;
 use crate::registry::BoxFuture;
 use crate::shared::Shared;
-use crate::waits::Stays;
 
 /// A place that was found; `None` for what is to find one itself.
 pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
@@ -41,12 +40,6 @@ pub(crate) fn is_run(node: &Arc<Node>) -> bool {
     current(node).is_some()
 }
 
-/// Keeps the run in memory whose code asks for something that nobody would ask for again while the run
-/// is outside; `None` outside of runs. What the code starts and does not poll is not seen.
-pub(crate) fn asking(node: &Arc<Node>) -> Option<Stays> {
-    current(node).as_ref().map(Stays::new)
-}
-
 /// While it lives, the code that has made it waits for another run. Made outside of runs, it does
 /// nothing.
 pub(crate) struct Awaiting {
@@ -67,6 +60,27 @@ impl Drop for Awaiting {
     fn drop(&mut self) {
         if let Some(run) = &self.run {
             run.awaiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// While it lives, the run whose code has made it stays in memory: what the code asks an agent for
+/// would be put off until it is entered again.
+pub(crate) struct Asking(Option<Arc<Shared>>);
+
+/// Begins an [`Asking`], which does nothing outside of runs.
+pub(crate) fn asking(node: &Arc<Node>) -> Asking {
+    let run = current(node);
+    if let Some(run) = &run {
+        run.lock().waits += 1;
+    }
+    Asking(run)
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(run) = &self.0 {
+            run.lock().waits -= 1;
         }
     }
 }

@@ -189,8 +189,7 @@ impl Node {
     }
 }
 
-/// Keeps a run in memory while its code waits for what nothing would wake it for, or asks for what
-/// would be put off until it is entered again.
+/// Keeps a run in memory while its code waits for what nothing would wake it for.
 pub(crate) struct Stays(Arc<Shared>);
 
 impl Stays {
