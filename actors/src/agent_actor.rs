@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::lanes::{self, Admission, Cause, LaneEnd, Operation};
+use crate::lanes::{self, Admission, Cause, Entering, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::probe::Seen;
@@ -42,8 +42,13 @@ pub(crate) struct AgentArgs {
 enum Lane {
     /// An operation of ours is at work.
     Busy(VecDeque<RunRequest>),
-    /// The run is recorded, and waits for its start hook or for a place among the runnable runs.
-    Entering(VecDeque<RunRequest>, Option<oneshot::Sender<(String, Reply<()>)>>),
+    /// The run waits for its start hook, or for a place among the runnable runs.
+    Entering {
+        pending: VecDeque<RunRequest>,
+        cancel: Option<oneshot::Sender<(String, Reply<()>)>>,
+        /// It was entered before, and may be shown meanwhile.
+        shown: bool,
+    },
     /// The run's actor owns the run.
     Live(VecDeque<RunRequest>),
 }
@@ -178,7 +183,7 @@ impl AgentState {
     fn request(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
         match self.lanes.get_mut(&run_id) {
             Some(Lane::Busy(pending)) => pending.push_back(request),
-            Some(Lane::Entering(..)) => self.while_entering(run_id, request),
+            Some(Lane::Entering { .. }) => self.while_entering(run_id, request),
             Some(Lane::Live(_)) => self.forward(myself, run_id, request),
             None => self.begin(myself, run_id, request),
         }
@@ -196,8 +201,7 @@ impl AgentState {
             RunRequest::Tail(reply) => Operation::Tail { reply },
             RunRequest::Clear(reply) => Operation::Clear { reply },
             RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },
-            RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Found, reply },
-            RunRequest::Lost => Operation::Resume { cause: Cause::Lost, reply: None },
+            RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Orphaned, reply },
             RunRequest::Admit => match self.take_slot(&run_id) {
                 true => Operation::Admit,
                 // A dispatch has taken the last one meanwhile.
@@ -220,7 +224,9 @@ impl AgentState {
     fn lane_done(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, end: LaneEnd) {
         let run = RunKey::new(&self.args.path, &run_id);
         let pending = match self.lanes.remove(&run_id) {
-            Some(Lane::Busy(pending) | Lane::Entering(pending, _) | Lane::Live(pending)) => pending,
+            Some(Lane::Busy(pending) | Lane::Entering { pending, .. } | Lane::Live(pending)) => {
+                pending
+            }
             None => VecDeque::new(),
         };
         match end.holds_slot {
@@ -236,7 +242,9 @@ impl AgentState {
         }
         if let Some(entering) = end.entering {
             let (cancel, cancelled) = oneshot::channel();
-            self.lanes.insert(run_id.clone(), Lane::Entering(VecDeque::new(), Some(cancel)));
+            let shown = matches!(entering, Entering::Again(_));
+            let lane = Lane::Entering { pending: VecDeque::new(), cancel: Some(cancel), shown };
+            self.lanes.insert(run_id.clone(), lane);
             self.operate(myself, run_id.clone(), Operation::Enter { entering, cancelled });
         }
         self.started(myself, &run_id);
@@ -276,7 +284,7 @@ impl AgentState {
                 }
             }
             RunExit::Lost if planted(Planted::IgnoreLoss) => {}
-            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Lost),
+            RunExit::Lost => self.begin(myself, run_id.clone(), RunRequest::Recover(None)),
         }
         for request in pending {
             self.request(myself, run_id.clone(), request);

@@ -247,6 +247,7 @@ impl AgentRef {
     /// Reads only.
     pub async fn log_end(&self, run_id: &str) -> Result<LogEnd, Error> {
         let run_id = RunId::new(run_id)?;
+        let _stays = place::asking(&self.node);
         let committer = &self.node.committer;
         let stored = frame_page::stored(committer, self.run_key(&run_id), &run_id).await?;
         Ok(LogEnd::from(&stored))
@@ -268,6 +269,7 @@ impl AgentRef {
         limit: usize,
     ) -> Result<FramePage, Error> {
         let run_id = RunId::new(run_id)?;
+        let _stays = place::asking(&self.node);
         self.shown(&run_id).await?;
         frame_page::read(&self.node.committer, &self.path, &run_id, after, limit).await
     }
@@ -280,6 +282,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Reads only.
     pub async fn lookup(&self, run_id: &str) -> Result<Lookup, Error> {
+        let _stays = place::asking(&self.node);
         list::lookup(&self.node.committer, &self.path, &RunId::new(run_id)?).await
     }
 
@@ -292,6 +295,7 @@ impl AgentRef {
     /// Reads only.
     pub async fn has_run(&self, agent_type: &str, run_id: &str) -> Result<bool, Error> {
         let Ok(run_id) = RunId::new(run_id) else { return Ok(false) };
+        let _stays = place::asking(&self.node);
         let stored = Stored::read_key(&self.node.committer, self.run_key(&run_id)).await?;
         Ok(stored.is_some_and(|stored| stored.record.agent_type == agent_type))
     }
@@ -309,6 +313,7 @@ impl AgentRef {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<RunPage, Error> {
+        let _stays = place::asking(&self.node);
         list::list(&self.node.committer, &self.path, filter, after, limit).await
     }
 
@@ -321,6 +326,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Reads only.
     pub async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        let _stays = place::asking(&self.node);
         list::unfinished(&self.node.committer, &self.path).await
     }
 
@@ -334,6 +340,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Dropped, it has cleared some of them.
     pub async fn clear(&self, filter: &RunFilter) -> Result<usize, Error> {
+        let _stays = place::asking(&self.node);
         let mut cleared = 0;
         let mut after = None;
         loop {
@@ -358,6 +365,7 @@ impl AgentRef {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn hydrate(&self) -> Result<(), Error> {
+        let _stays = place::asking(&self.node);
         let agent = self.node.agent(&self.path).await;
         place::unless_stopped(&self.node, agent).await.map(|_| ())
     }
@@ -371,6 +379,7 @@ impl AgentRef {
     /// # Cancel safety
     /// Dropped, the agent may or may not leave memory.
     pub async fn evict(&self) -> Result<(), Error> {
+        let _stays = place::asking(&self.node);
         let Some(actor) = self.node.agents.get(&self.path) else { return Ok(()) };
         let (reply, answer) = tokio::sync::oneshot::channel();
         if actor.cast(AgentMsg::Evict(reply)).is_ok() {

@@ -265,6 +265,7 @@ impl Node {
         path: &AgentPath,
         mut message: impl FnMut(Reply<T>) -> AgentMsg,
     ) -> Result<T, Error> {
+        let _stays = place::asking(self);
         loop {
             let actor = self.agent_for(asker, path).await?;
             let (reply, answer) = oneshot::channel();

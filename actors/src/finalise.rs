@@ -132,6 +132,7 @@ pub(crate) fn tell_ended(
         "run ended"
     );
     node.waits.release(run);
+    node.live.set_lost(run, false);
     node.hub.ended(run, outcome);
     node.call_waiting(run);
 }

@@ -116,6 +116,7 @@ impl<A: Agent> AgentHandle<A> {
     pub async fn attach<C: Child>(&self, id: &str) -> Result<Option<Run<C>>, Error> {
         let run_id = RunId::new(id)?;
         let run = ghostlight_protocol::RunKey::new(&self.agent.path, &run_id);
+        let _stays = crate::place::asking(&self.agent.node);
         let Some(stored) = Stored::read_key(&self.agent.node.committer, run).await? else {
             return Ok(None);
         };

@@ -48,7 +48,7 @@ pub(crate) enum Operation {
     },
     Admit,
     Enter {
-        entering: Box<Entering>,
+        entering: Entering,
         cancelled: Cancelled,
     },
     Resume {
@@ -76,14 +76,22 @@ pub(crate) enum Cause {
     /// What it waited for has come.
     Woken,
     /// It is live in the store, and nobody executes it.
-    Found,
-    /// Its actor is gone, and has told nobody why.
-    Lost,
+    Orphaned,
 }
 
-/// A recorded run on its way to its actor.
+/// A run on its way to its actor.
 #[derive(Debug)]
-pub(crate) struct Entering {
+pub(crate) enum Entering {
+    /// It is ours: its start hook comes next, and its place.
+    Owned(Box<Owned>),
+    /// It waits for its place. Nothing is written before it has one, so that it loses no attempt
+    /// if it is lost on the way.
+    Again(Cause),
+}
+
+/// A run that is recorded, and that nobody else writes to.
+#[derive(Debug)]
+pub(crate) struct Owned {
     pub(crate) record: RunRecord,
     pub(crate) record_revision: u64,
     pub(crate) writer: LogWriter,
@@ -100,8 +108,8 @@ pub(crate) type Cancelled = oneshot::Receiver<(String, Reply<()>)>;
 /// How an operation left its run.
 #[derive(Debug, Default)]
 pub(crate) struct LaneEnd {
-    /// The run is recorded, and enters its code next.
-    pub(crate) entering: Option<Box<Entering>>,
+    /// The run enters its code next.
+    pub(crate) entering: Option<Entering>,
     /// The run's actor owns the run now.
     pub(crate) live: bool,
     /// Whether the run holds a slot; `None`: as before.
@@ -135,8 +143,7 @@ impl LaneEnd {
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
 
     pub(crate) fn enter(entering: Entering) -> Self {
-        let entering = Some(Box::new(entering));
-        Self { entering, holds_slot: Some(true), ..Self::UNCHANGED }
+        Self { entering: Some(entering), holds_slot: Some(true), ..Self::UNCHANGED }
     }
 
     pub(crate) fn slot(held: bool) -> Self {
@@ -160,24 +167,16 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             };
             LaneEnd { admission: Some(admission), ..end }
         }
-        Operation::Enter { entering, cancelled } => {
-            start::enter(args, run_id, *entering, cancelled).await
-        }
+        Operation::Enter { entering, cancelled } => match entering {
+            Entering::Owned(owned) => start::enter(args, run_id, *owned, cancelled).await,
+            Entering::Again(cause) => resume::enter_again(args, run_id, cause, cancelled).await,
+        },
         Operation::Resume { cause, reply } => {
-            let (end, answer) = match resume::resume(args, run_id, cause).await {
-                Ok(end) => (end, Ok(())),
-                Err(error) => {
-                    tracing::error!(%run_id, agent = %args.path, %error, "run was not resumed");
-                    let run = RunKey::new(&args.path, run_id);
-                    args.node.hub.failed(run, &error);
-                    args.node.call_waiting(run);
-                    (LaneEnd::UNCHANGED, Err(error))
-                }
-            };
+            let resumed = resume::resume(args, run_id, cause, None).await;
             if let Some(reply) = reply {
-                let _ = reply.send(answer);
+                let _ = reply.send(resumed.as_ref().map(|_| ()).map_err(Clone::clone));
             }
-            end
+            resumed.unwrap_or_else(|error| not_entered(args, run_id, &error))
         }
         Operation::Inspect { reply } => {
             let _ = reply.send(inspect(&args.node.committer, &args.path, run_id).await);
@@ -191,6 +190,41 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         }
         Operation::Clear { reply } => clear::clear(args, run_id, reply).await,
     }
+}
+
+/// Waits until a run is ready to be entered, unless a cancel comes first. `None` if this life of the
+/// agent ends before: the next one finds the run in the store, and begins anew.
+async fn unless_cancelled<T>(
+    args: &AgentArgs,
+    mut cancelled: Cancelled,
+    ready: impl Future<Output = T>,
+) -> Option<Result<T, (String, Reply<()>)>> {
+    let ready = tokio::select! {
+        biased;
+        Ok(cancel) = &mut cancelled => Err(cancel),
+        () = args.life.cancelled() => return None,
+        ready = ready => Ok(ready),
+    };
+    // What comes from now on waits for the run's actor; what has just come is not lost.
+    cancelled.close();
+    match cancelled.try_recv() {
+        Ok(cancel) => Some(Err(cancel)),
+        Err(_) => Some(ready),
+    }
+}
+
+/// Tells whoever waits for a run that it was not entered; it is recorded, and found again later.
+fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
+    match error {
+        Error::Stopped => {
+            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start")
+        }
+        error => tracing::error!(%run_id, agent = %args.path, %error, "run was not entered"),
+    }
+    let run = RunKey::new(&args.path, run_id);
+    args.node.hub.failed(run, error);
+    args.node.call_waiting(run);
+    LaneEnd::UNCHANGED
 }
 
 /// A run as the store has it.
@@ -309,10 +343,10 @@ pub(crate) async fn inspect_stored(
 pub(crate) async fn spawn(
     args: &AgentArgs,
     run_id: &RunId,
-    entering: Entering,
+    owned: Owned,
     decided: Option<Decided>,
 ) -> Result<LaneEnd, Error> {
-    let Entering { record, record_revision, writer, past, permit, lost: _ } = entering;
+    let Owned { record, record_revision, writer, past, permit, lost: _ } = owned;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;

@@ -25,6 +25,7 @@ mod hub;
 mod info;
 mod lanes;
 mod list;
+mod live_runs;
 mod log_writer;
 mod messages;
 mod node;

@@ -60,8 +60,6 @@ pub(crate) enum RunRequest {
     /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
     /// has to.
     Recover(Option<Reply<()>>),
-    /// The run's actor is gone, and has told nobody why.
-    Lost,
     /// A slot is free for the run.
     Admit,
 }

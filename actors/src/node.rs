@@ -1,15 +1,14 @@
 //! One system's parts, as its actors see them.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ghostlight_protocol::{AgentPath, Limits, RunId, RunKey};
+use ghostlight_protocol::{AgentPath, Limits, RunId};
 use ghostlight_storage as storage;
 use ghostlight_storage::Committer;
 use ghostlight_supervisor::Supervisor;
-use ractor::{ActorId, ActorRef, MessagingErr};
+use ractor::{ActorId, MessagingErr};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +20,8 @@ use crate::agents::{Agents, Asker, Watched};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
-use crate::messages::{AgentMsg, RunMsg};
+use crate::live_runs::LiveRuns;
+use crate::messages::AgentMsg;
 use crate::probe::{BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
@@ -257,76 +257,5 @@ impl Node {
     /// What the probe puts before a run's code.
     pub(crate) fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
         self.probe.as_ref()?.before_code(run)
-    }
-}
-
-/// The runs whose actors are alive. The store is the authority; this is for finding them.
-#[derive(Default)]
-pub(crate) struct LiveRuns {
-    runs: Mutex<HashMap<RunKey, LiveRun>>,
-    removed: Notify,
-}
-
-struct LiveRun {
-    actor: ActorRef<RunMsg>,
-    parent: AgentPath,
-    run_id: RunId,
-    /// Its end is durable, but its code has not returned.
-    stopping: bool,
-}
-
-impl LiveRuns {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, LiveRun>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn insert(&self, parent: &AgentPath, run_id: &RunId, actor: ActorRef<RunMsg>) {
-        let run = RunKey::new(parent, run_id);
-        let (parent, run_id) = (parent.clone(), run_id.clone());
-        self.lock().insert(run, LiveRun { actor, parent, run_id, stopping: false });
-    }
-
-    /// The run has ended, but its code has not returned.
-    pub(crate) fn stopping(&self, run: RunKey) {
-        if let Some(live) = self.lock().get_mut(&run) {
-            live.stopping = true;
-        }
-    }
-
-    pub(crate) fn is_stopping(&self, run: RunKey) -> bool {
-        self.lock().get(&run).is_some_and(|live| live.stopping)
-    }
-
-    /// The runs of an agent, in the order of their ids.
-    pub(crate) fn of(&self, parent: &AgentPath) -> Vec<RunId> {
-        let of_parent = |live: &&LiveRun| live.parent == *parent;
-        let mut ids: Vec<_> =
-            self.lock().values().filter(of_parent).map(|live| live.run_id.clone()).collect();
-        ids.sort();
-        ids
-    }
-
-    pub(crate) fn remove(&self, run: RunKey) {
-        self.lock().remove(&run);
-        self.removed.notify_waiters();
-    }
-
-    /// Waits until no run is being executed.
-    pub(crate) async fn emptied(&self) {
-        loop {
-            let removed = self.removed.notified();
-            if self.len() == 0 {
-                return;
-            }
-            removed.await;
-        }
-    }
-
-    pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {
-        self.lock().get(&run).map(|live| live.actor.clone())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
     }
 }

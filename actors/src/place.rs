@@ -83,6 +83,27 @@ impl Drop for Awaiting {
     }
 }
 
+/// While it lives, the run whose code has made it stays in memory: what the code asks an agent for
+/// would be put off until it is entered again.
+pub(crate) struct Asking(Option<Arc<Shared>>);
+
+/// Begins an [`Asking`], which does nothing outside of runs.
+pub(crate) fn asking(node: &Arc<Node>) -> Asking {
+    let run = current(node);
+    if let Some(run) = &run {
+        run.lock().waits += 1;
+    }
+    Asking(run)
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(run) = &self.0 {
+            run.lock().waits -= 1;
+        }
+    }
+}
+
 /// The place of a run's code.
 pub(crate) enum CodePlace {
     Held { _permit: Permit },
@@ -125,19 +146,28 @@ async fn wanted(shared: Arc<Shared>) -> Permit {
         // Its grace time has begun, and does not wait.
         () = shared.token.cancelled() => None,
         // An error: the system stops, or can record nothing any more.
-        permit = shared.node.permit() => permit.ok().flatten(),
+        permit = shared.node.free_place() => permit.ok().flatten(),
     }
 }
 
 impl Node {
-    /// Waits for a place.
-    pub(crate) async fn permit(&self) -> Result<Permit, Error> {
+    async fn free_place(&self) -> Result<Permit, Error> {
         let permit = Arc::clone(&self.runnable).acquire_owned().await;
         permit.map(|permit| Some(Arc::new(permit))).map_err(|_| self.gone())
     }
 
-    /// A place, if there is one at once.
+    /// Waits for a place for a run that is to be entered. None is while the system drains.
+    pub(crate) async fn permit(&self) -> Result<Permit, Error> {
+        let permit = self.free_place().await?;
+        match self.is_draining() {
+            true => Err(self.gone()),
+            false => Ok(permit),
+        }
+    }
+
+    /// As [`Node::permit`], if there is a place at once.
     pub(crate) fn permit_now(&self) -> Permit {
-        Arc::clone(&self.runnable).try_acquire_owned().ok().map(Arc::new)
+        let permit = Arc::clone(&self.runnable).try_acquire_owned().ok();
+        permit.filter(|_| !self.is_draining()).map(Arc::new)
     }
 }

@@ -257,10 +257,15 @@ impl RunActorState {
     /// The code blocks its thread and cannot be dropped: nobody waits for it any longer.
     fn overdue(&mut self, myself: &ActorRef<RunMsg>) {
         if matches!(self.ending, Ending::Working) && self.state().cancelling {
-            self.shared.stop(Frozen::Ended);
-            self.ending = Ending::Decided(Decided::Aborted);
-            self.cascade(myself);
+            self.end_without_code(myself);
         }
+    }
+
+    /// Ends a cancelled run whose code is being dropped, and may block its thread.
+    fn end_without_code(&mut self, myself: &ActorRef<RunMsg>) {
+        self.shared.stop(Frozen::Ended);
+        self.ending = Ending::Decided(Decided::Aborted);
+        self.cascade(myself);
     }
 
     fn apply(&mut self, event: Event) -> bool {
@@ -276,7 +281,7 @@ impl RunActorState {
 
     /// Lets a dispatch of the run's id join it.
     fn start(&self, start: &StartRun, reply: Reply<Started>) {
-        if self.ending.is_leaving() {
+        if self.is_gone() {
             // Dropped unanswered, as a cancel is.
             return;
         }
@@ -291,7 +296,7 @@ impl RunActorState {
     }
 
     fn cancel(&mut self, myself: &ActorRef<RunMsg>, reason: String, reply: Reply<()>) {
-        if self.ending.is_leaving() {
+        if self.is_gone() {
             // Dropped unanswered: the parent decides again once this actor is gone.
             return;
         }
@@ -322,7 +327,17 @@ impl RunActorState {
         if self.apply(Event::CancelRequested) {
             self.record.cancel = Some(crate::text::cut(&reason, crate::text::REASON_BYTES_MAX));
         }
+        if self.ending.is_leaving() {
+            // As a run outside memory, which it almost is.
+            self.end_without_code(myself);
+        }
         self.pump(myself);
+    }
+
+    /// The run leaves memory, and has only its commit to wait for. Before, it may have to wait for code
+    /// that blocks its thread, and whoever asks is not left to wait for that.
+    fn is_gone(&self) -> bool {
+        self.ending.is_leaving() && self.code.is_none()
     }
 
     fn answer_cancels(&mut self) {

@@ -212,7 +212,9 @@ impl Shared {
         if inner.queued_bytes < self.node.limits.queued_bytes_max {
             return Poll::Ready(());
         }
-        inner.room_wakers.push(cx.waker().clone());
+        if !inner.room_wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            inner.room_wakers.push(cx.waker().clone());
+        }
         Poll::Pending
     }
 

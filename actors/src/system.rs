@@ -238,7 +238,7 @@ impl Node {
         };
         let run = RunKey::new(&parent, &run_id);
         self.waits.exited(run);
-        self.live.remove(run);
+        self.live.remove(run, exit == RunExit::Lost);
         self.tell_parent(&parent, run_id, run, exit);
     }
 

@@ -358,6 +358,7 @@ where
     refuse_own_queue(agent)?;
     // The turn, or one before it, may wait for runs.
     let _awaiting = Awaiting::begin(node);
+    let _stays = place::asking(node);
     let (sender, mut receiver) = tokio::sync::oneshot::channel();
     // Whatever becomes of the agent's lives, the turn is taken once.
     let turn = Arc::new(Mutex::new(Some((body, sender))));

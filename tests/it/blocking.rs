@@ -19,7 +19,7 @@ async fn started() -> (System, AgentHandle<Capped>, Bench) {
 }
 
 /// Opens the gate even if the test fails, so that the runtime can end.
-struct OpenOnDrop(Bench);
+pub(crate) struct OpenOnDrop(pub(crate) Bench);
 
 impl Drop for OpenOnDrop {
     fn drop(&mut self) {

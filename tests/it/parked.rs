@@ -1,10 +1,12 @@
 //! Code that does not fit the journal parks its run until better code comes.
 
-use ghostlight::InterruptReason;
 use ghostlight::frame::FrameEvent;
 use ghostlight::prelude::*;
+use ghostlight::{Error, InterruptReason};
 use tokio::time::timeout;
 
+use crate::bench::{Bench, aborted, bounded_real};
+use crate::blocking::OpenOnDrop;
 use crate::support::code::{Code, Data, assistant, begin, code, end};
 use crate::support::world::replay;
 
@@ -175,4 +177,66 @@ async fn a_parked_run_cancels_nothing_on_its_way_out() {
     let r = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
     let kid = r.inspect("kid").await.unwrap().unwrap().run;
     assert_eq!((kid.status, kid.cancelling), (Status::Running, false));
+}
+
+/// Begins the run `r`, and parks it behind a step that blocks its thread.
+async fn parking_behind_a_blocking_step(bench: &Bench) -> (System, Run<Code>) {
+    let data = Data::new();
+    let emits = code(|cx, _| {
+        Box::pin(async move {
+            cx.emit("once").await?;
+            cx.flush().await;
+            std::future::pending().await
+        })
+    });
+    let system = data.start(emits).await;
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    let mut tail = assistant(&system).tail("r", After::START).await.unwrap();
+    while tail.next().await.unwrap().unwrap().sequence < 1 {}
+    system.crash().await;
+    let told = bench.clone();
+    let blocks = code(move |cx, _| {
+        let (bench, told) = (told.clone(), told.clone());
+        Box::pin(async move {
+            let step = cx.step_blocking("b", move || {
+                told.note("blocking");
+                told.block("g");
+                Ok(())
+            });
+            let mismatch = async {
+                bench.seen("blocking", 1).await;
+                cx.milestone("m", json!(null)).await
+            };
+            tokio::try_join!(step, mismatch)?;
+            Ok(json!(null))
+        })
+    });
+    let system = data.start(blocks).await;
+    bench.seen("blocking", 1).await;
+    let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+    (system, run)
+}
+
+#[tokio::test]
+async fn a_run_that_parks_behind_a_blocking_step_answers() {
+    bounded_real(async {
+        let bench = Bench::default();
+        let (system, run) = parking_behind_a_blocking_step(&bench).await;
+        let _open = OpenOnDrop(bench.clone());
+        // Whether the mismatch has been told or not.
+        for _ in 0..20 {
+            let joined = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+            assert!(joined.already_existed());
+        }
+        run.cancel("enough").await.unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        let again = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap_err();
+        assert!(matches!(&again, Error::StillStopping(id) if id == "r"), "{again}");
+        bench.open("g");
+        while system.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(run.inspect().await.unwrap().unwrap().run.status, Status::Aborted);
+    })
+    .await;
 }

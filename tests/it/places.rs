@@ -126,7 +126,10 @@ async fn a_run_that_wakes_into_a_full_system_answers_and_can_be_cancelled() {
         let full = assistant.start::<Worker>(hold("g")).id("f").await.unwrap();
         tokio::time::sleep(Duration::from_secs(300)).await;
         let woken = asleep.inspect().await.unwrap().unwrap().run;
-        assert_eq!((woken.status, woken.suspended), (Status::Running, false));
+        assert_eq!((woken.status, woken.suspended), (Status::Running, true));
+        let mut tail = asleep.tail(After::START);
+        let first = timeout(Duration::from_secs(1), tail.next()).await;
+        assert_eq!(first.unwrap().unwrap().unwrap().sequence, 0);
         asleep.cancel("enough").await.unwrap();
         assert_eq!(aborted(asleep.outcome().await.unwrap()), "enough");
         assert_eq!(bench.count("enter s"), 1);

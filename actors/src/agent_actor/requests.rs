@@ -15,7 +15,9 @@ use crate::messages::{AgentMsg, Reply, RunMsg, RunRequest};
 impl AgentState {
     /// Answers what it can while the run is on its way to its actor; all else waits.
     pub(super) fn while_entering(&mut self, run_id: RunId, request: RunRequest) {
-        let Some(Lane::Entering(pending, cancel)) = self.lanes.get_mut(&run_id) else { return };
+        let Some(Lane::Entering { pending, cancel, shown }) = self.lanes.get_mut(&run_id) else {
+            return;
+        };
         let args = self.args.clone();
         match request {
             RunRequest::Inspect(reply) => {
@@ -44,6 +46,7 @@ impl AgentState {
                 }
                 pending.push_back(RunRequest::Clear(reply));
             }
+            RunRequest::Tail(reply) if *shown => _ = reply.send(Ok(Some(()))),
             // Frame 0 is shown after the start hook.
             RunRequest::Tail(reply) => pending.push_back(RunRequest::Tail(reply)),
             // It is on its way already.
@@ -52,7 +55,7 @@ impl AgentState {
                     let _ = reply.send(Ok(()));
                 }
             }
-            RunRequest::Wake | RunRequest::Lost | RunRequest::Admit => {}
+            RunRequest::Wake | RunRequest::Admit => {}
         }
     }
 
@@ -80,9 +83,7 @@ impl AgentState {
                 let _ = reply.send(Ok(()));
                 return;
             }
-            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Lost | RunRequest::Admit => {
-                return;
-            }
+            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {

@@ -9,18 +9,24 @@ use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::{Cause, Entering, LaneEnd, Stored, spawn};
+use super::cancel::try_cancel;
+use super::{
+    Cancelled, Cause, Entering, LaneEnd, Owned, Stored, not_entered, spawn, unless_cancelled,
+};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
 use crate::finalise::{Decided, commit_all};
 use crate::past::Past;
+use crate::place::Permit;
 
 /// Gives a queued run its slot.
 pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, Error> {
     let run = RunKey::new(&args.path, run_id);
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
-    let hook = args.kind.hooks.start.is_some();
+    let permit = args.node.permit_now();
+    // As in a dispatch.
+    let hook = args.kind.hooks.start.is_some() || permit.is_none();
     let Ok(state) = stored.record.state.apply(Event::Admitted { hook }) else {
         // Cancelled meanwhile.
         return Ok(LaneEnd::FREE);
@@ -37,15 +43,15 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
     }
     writer.put_head(&mut changes);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
-    let entering = Entering {
+    let owned = Owned {
         record: stored.record,
         record_revision: stored.record_revision + 1,
         writer,
         past: Past::default(),
-        permit: None,
+        permit,
         lost: false,
     };
-    Ok(LaneEnd { queued: -1, ..LaneEnd::enter(entering) })
+    Ok(LaneEnd { queued: -1, ..LaneEnd::enter(Entering::Owned(Box::new(owned))) })
 }
 
 /// Adds what every new owner writes: the record, and the live row with our incarnation.
@@ -68,11 +74,41 @@ fn take_over(
     changes.put(&Key::live(AgentKey::from(&args.path), run), &live);
 }
 
-/// Enters a run again.
+/// Waits for the place of a run, and enters it again. A cancel that comes before ends the run, and
+/// its code is not entered.
+pub(super) async fn enter_again(
+    args: &AgentArgs,
+    run_id: &RunId,
+    cause: Cause,
+    cancelled: Cancelled,
+) -> LaneEnd {
+    match unless_cancelled(args, cancelled, args.node.permit()).await {
+        None => LaneEnd::UNCHANGED,
+        Some(Ok(Ok(permit))) => resume(args, run_id, cause, permit)
+            .await
+            .unwrap_or_else(|error| not_entered(args, run_id, &error)),
+        Some(Ok(Err(error))) => not_entered(args, run_id, &error),
+        Some(Err((reason, reply))) => match try_cancel(args, run_id, &reason).await {
+            Ok(end) => {
+                let _ = reply.send(Ok(()));
+                end
+            }
+            Err(error) => {
+                tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
+                let _ = reply.send(Err(error.clone()));
+                let entering = LaneEnd::enter(Entering::Again(cause));
+                LaneEnd { not_cancelled: Some(error), ..entering }
+            }
+        },
+    }
+}
+
+/// Enters a run again, or lets it wait for a place if it has none.
 pub(super) async fn resume(
     args: &AgentArgs,
     run_id: &RunId,
     cause: Cause,
+    permit: Permit,
 ) -> Result<LaneEnd, Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
@@ -82,7 +118,10 @@ pub(super) async fn resume(
     let mut decided = None;
     let mut past = None;
     match stored.record.state.phase {
-        Phase::Ended(_) => return Ok(LaneEnd::FREE),
+        Phase::Ended(_) => {
+            node.live.set_lost(run, false);
+            return Ok(LaneEnd::FREE);
+        }
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
         Phase::BackingOff if !due_ms.is_none_or(is_due) => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended if !due_ms.is_some_and(is_due) && !is_called(args, run).await? => {
@@ -102,18 +141,31 @@ pub(super) async fn resume(
                 return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
-            // What this process has begun, and has never given an actor, was not entered: its parent
-            // was lost on the way. No attempt is lost with it.
-            if !began_here || cause == Cause::Lost {
+            // What this process has begun, and has not given an actor, was not entered: its parent was
+            // lost on the way. No attempt is lost with it.
+            let cancelling = stored.record.state.cancelling;
+            let is_entered =
+                stored.record.state.phase == Phase::Running && !is_parked(&stored.record);
+            if cancelling && !is_entered {
+                // Nobody executed it when the cancel came.
+                decided = Some(Decided::Aborted);
+            } else if !began_here || node.live.is_lost(run) {
                 decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
             }
             past = Some(read);
         }
     }
+    let permit = match stored.record.state.phase {
+        Phase::BackingOff => return back_off(args, run, stored).await,
+        // It needs none, or not yet; the grace time of a cancelled run waits for nothing.
+        _ if decided.is_some() || stored.record.state.cancelling => None,
+        Phase::Starting => None,
+        _ => match permit.or_else(|| node.permit_now()) {
+            None => return Ok(LaneEnd::enter(Entering::Again(cause))),
+            permit => permit,
+        },
+    };
     let mut changes = Changes::new();
-    if stored.record.state.phase == Phase::BackingOff {
-        return back_off(args, run, stored).await;
-    }
     if let Some(due_ms) = stored.record.wake_at_ms.take() {
         changes.delete(&Key::timer(due_ms, run));
     }
@@ -121,6 +173,8 @@ pub(super) async fn resume(
     take_over(args, run, &stored.record, stored.record_revision, &mut changes);
     writer.put_head(&mut changes);
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
+    // If its parent is lost before the end is recorded, the end is decided again.
+    node.live.set_lost(run, decided.is_some());
     // Its code is about to register what it waits for anew.
     node.waits.release(run);
     let revision = stored.record_revision + 1;
@@ -136,18 +190,12 @@ pub(super) async fn resume(
         "run resumed"
     );
     let record = stored.record;
-    let permit = match record.state.phase {
-        // A run that only has to be ended needs no place.
-        _ if decided.is_some() => None,
-        Phase::Starting => None,
-        _ => node.permit_now(),
-    };
-    let waits = decided.is_none() && permit.is_none();
-    let entering = Entering { record, record_revision: revision, writer, past, permit, lost: true };
-    if waits {
-        return Ok(LaneEnd::enter(entering));
+    let is_ready = decided.is_some() || record.state.phase != Phase::Starting;
+    let owned = Owned { record, record_revision: revision, writer, past, permit, lost: true };
+    match is_ready {
+        true => spawn(args, run_id, owned, decided).await,
+        false => Ok(LaneEnd::enter(Entering::Owned(Box::new(owned)))),
     }
-    spawn(args, run_id, entering, decided).await
 }
 
 fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunState, Error> {
@@ -194,10 +242,6 @@ fn lose_attempt(
 ) -> Result<Option<Decided>, Error> {
     let record = &mut stored.record;
     let cancelling = record.state.cancelling;
-    if cancelling && (is_parked(record) || record.state.phase == Phase::Starting) {
-        // Nobody executed it when the cancel came.
-        return Ok(Some(Decided::Aborted));
-    }
     if is_parked(record) {
         // A bad deploy is healed by a good one: no attempt is counted.
         return Ok(None);
@@ -245,5 +289,9 @@ async fn back_off(args: &AgentArgs, run: RunKey, stored: Stored) -> Result<LaneE
     changes.put(&Key::timer(due_ms, run), &timer);
     commit_all(&args.node.committer, Vec::new(), changes.into_batch()).await?;
     args.node.timers.set(due_ms);
+    args.node.live.set_lost(run, false);
     Ok(LaneEnd { holds_slot: Some(true), ..LaneEnd::UNCHANGED })
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,10 @@ use storage::records::{
 use storage::{Batch, Changes, Expect, Key};
 
 use super::cancel::abort;
-use super::{Cancelled, Entering, LaneEnd, Stored, is_cleared, outcome, spawn};
+use super::{
+    Cancelled, Entering, LaneEnd, Owned, Stored, is_cleared, not_entered, outcome, spawn,
+    unless_cancelled,
+};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
@@ -37,8 +40,9 @@ pub(super) async fn start(
         start_existing(args, start, false, reply).await;
         return LaneEnd::slot(held);
     }
-    let hook = args.kind.hooks.start.clone();
-    let phase = if hook.is_some() { Phase::Starting } else { Phase::Running };
+    // Lost while it waits for a place, it has not begun its first attempt.
+    let begins = args.kind.hooks.start.is_none() && start.permit.is_some();
+    let phase = if begins { Phase::Running } else { Phase::Starting };
     let (record, writer) = match record(args, start, phase, None).await {
         Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
@@ -53,7 +57,8 @@ pub(super) async fn start(
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
     let permit = start.permit.clone();
     let past = Past::default();
-    LaneEnd::enter(Entering { record, record_revision: 1, writer, past, permit, lost: false })
+    let owned = Owned { record, record_revision: 1, writer, past, permit, lost: false };
+    LaneEnd::enter(Entering::Owned(Box::new(owned)))
 }
 
 /// Calls the start hook, shows frame 0, and hands a run that is recorded to its actor. A cancel that
@@ -61,83 +66,73 @@ pub(super) async fn start(
 pub(super) async fn enter(
     args: &AgentArgs,
     run_id: &RunId,
-    mut entering: Entering,
-    mut cancelled: Cancelled,
+    mut owned: Owned,
+    cancelled: Cancelled,
 ) -> LaneEnd {
-    if entering.record.state.phase == Phase::Starting {
+    if owned.record.state.phase == Phase::Starting {
         // The hook may dispatch and await runs, which need places of their own.
-        entering.permit = None;
+        owned.permit = None;
     }
     let ready = async {
-        let failed = match entering.record.state.phase {
-            Phase::Starting => start_hook(args, &entering.record).await.err(),
-            _ => None,
+        if owned.record.state.phase == Phase::Starting
+            && let Err(failure) = start_hook(args, &owned.record).await
+        {
+            // It only has to be ended, which needs no place.
+            return Ok((Some(Decided::Failed(failure)), None));
+        }
+        let permit = match &owned.permit {
+            Some(permit) if !args.node.is_draining() => Some(Arc::clone(permit)),
+            _ => args.node.permit().await?,
         };
-        let permit = match &entering.permit {
-            Some(permit) => Ok(Some(Arc::clone(permit))),
-            None => args.node.permit().await,
-        };
-        (failed.map(Decided::Failed), permit)
+        Ok((None, permit))
     };
-    let ready = tokio::select! {
-        biased;
-        Ok(cancel) = &mut cancelled => Err(cancel),
-        // The agent's next life finds the run in the store, and begins anew.
-        () = args.life.cancelled() => return LaneEnd::UNCHANGED,
-        ready = ready => Ok(ready),
+    let Some(ready) = unless_cancelled(args, cancelled, ready).await else {
+        return LaneEnd::UNCHANGED;
     };
-    // What comes from now on waits for the run's actor; what has just come is not lost.
-    cancelled.close();
-    let ready = match cancelled.try_recv() {
-        Ok(cancel) => Err(cancel),
-        Err(_) => ready,
-    };
-    show_start(args, &entering);
-    let run = entering.writer.run();
+    show_start(args, &owned);
     let handed = match ready {
         Err((reason, reply)) => {
-            return cancel_entering(args, run_id, entering, &reason, reply).await;
+            return cancel_entering(args, run_id, owned, &reason, reply).await;
         }
-        Ok((decided, Ok(permit))) => {
-            entering.permit = permit;
-            let confirmed = match decided.is_none() && entering.lost {
-                true => confirm(args, &mut entering).await,
-                false => Ok(()),
-            };
-            match confirmed {
-                Ok(()) => spawn(args, run_id, entering, decided).await,
-                Err(error) => Err(error),
-            }
+        Ok(Ok((decided, permit))) => {
+            owned.permit = permit;
+            hand_over(args, run_id, owned, decided).await
         }
-        Ok((_, Err(error))) => Err(error),
+        Ok(Err(error)) => Err(error),
     };
-    handed.unwrap_or_else(|error| {
-        // The run is recorded: the next life of the agent finds it.
-        tracing::error!(%run_id, agent = %args.path, %error, "run was not handed to its actor");
-        args.node.hub.failed(run, &error);
-        args.node.call_waiting(run);
-        LaneEnd::slot(true)
-    })
+    handed.unwrap_or_else(|error| not_entered(args, run_id, &error))
+}
+
+async fn hand_over(
+    args: &AgentArgs,
+    run_id: &RunId,
+    mut owned: Owned,
+    decided: Option<Decided>,
+) -> Result<LaneEnd, Error> {
+    if decided.is_none() && owned.lost {
+        confirm(args, &mut owned).await?;
+    }
+    spawn(args, run_id, owned, decided).await
 }
 
 /// Records that the start hook is done, before the code is entered. Usually the run's actor does that
 /// meanwhile; but then code that takes the process down at once is never seen to be entered, and
 /// would be entered again for ever.
-async fn confirm(args: &AgentArgs, entering: &mut Entering) -> Result<(), Error> {
-    let Ok(state) = entering.record.state.apply(Event::Started) else { return Ok(()) };
-    entering.record.state = state;
-    let (key, mut changes) = (Key::record(entering.writer.run()), Changes::new());
-    changes.expect(&key, Expect::At(entering.record_revision));
-    changes.put(&key, &entering.record);
+async fn confirm(args: &AgentArgs, owned: &mut Owned) -> Result<(), Error> {
+    let Ok(state) = owned.record.state.apply(Event::Started) else { return Ok(()) };
+    owned.record.state = state;
+    let (key, mut changes) = (Key::record(owned.writer.run()), Changes::new());
+    changes.expect(&key, Expect::At(owned.record_revision));
+    changes.put(&key, &owned.record);
     args.node.committer.commit(changes.into_batch()).await?;
-    entering.record_revision += 1;
+    owned.record_revision += 1;
     Ok(())
 }
 
-fn show_start(args: &AgentArgs, entering: &Entering) {
-    let run = entering.writer.run();
+fn show_start(args: &AgentArgs, owned: &Owned) {
+    let run = owned.writer.run();
     if args.node.hub.is_tailed(run)
-        && let Some(frame) = FrameMaker::new(&entering.record).frame(0, &LogEntry::Started)
+        && let Some(frame) = FrameMaker::new(&owned.record).frame(0, &LogEntry::Started)
     {
         args.node.hub.publish(run, Published::Frame(Arc::new(frame)));
     }
@@ -146,16 +141,16 @@ fn show_start(args: &AgentArgs, entering: &Entering) {
 async fn cancel_entering(
     args: &AgentArgs,
     run_id: &RunId,
-    entering: Entering,
+    owned: Owned,
     reason: &str,
     reply: Reply<()>,
 ) -> LaneEnd {
     let cancelled = async {
         // It may have been executed before, and what it has dispatched goes first.
-        let path = args.path.child(&entering.record.agent_type, run_id)?;
+        let path = args.path.child(&owned.record.agent_type, run_id)?;
         crate::cascade::cancel_live(&args.node, &path, reason).await?;
-        let (record, writer) = (entering.record.clone(), entering.writer.clone());
-        let (record_revision, head) = (entering.record_revision, writer.head);
+        let (record, writer) = (owned.record.clone(), owned.writer.clone());
+        let (record_revision, head) = (owned.record_revision, writer.head);
         let stored = Stored { record, record_revision, head, head_revision: writer.head_revision };
         abort(args, stored, writer, reason).await
     };
@@ -168,7 +163,10 @@ async fn cancel_entering(
             tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
             let _ = reply.send(Err(error.clone()));
             // As if nobody had asked: whoever goes on with it is the owner that it has.
-            LaneEnd { not_cancelled: Some(error), ..LaneEnd::enter(entering) }
+            LaneEnd {
+                not_cancelled: Some(error),
+                ..LaneEnd::enter(Entering::Owned(Box::new(owned)))
+            }
         }
     }
 }

@@ -1,0 +1,114 @@
+//! The runs whose actors are alive.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
+use ractor::ActorRef;
+use tokio::sync::Notify;
+
+use crate::messages::RunMsg;
+
+/// The runs whose actors are alive. The store is the authority; this is for finding them.
+#[derive(Default)]
+pub(crate) struct LiveRuns {
+    runs: Mutex<Runs>,
+    removed: Notify,
+}
+
+#[derive(Default)]
+struct Runs {
+    live: HashMap<RunKey, LiveRun>,
+    /// The same by parent, in the order of their ids.
+    children: HashMap<AgentPath, BTreeSet<RunId>>,
+    /// The runs whose actors were lost, until that is recorded.
+    lost: BTreeSet<RunKey>,
+}
+
+struct LiveRun {
+    actor: ActorRef<RunMsg>,
+    parent: AgentPath,
+    run_id: RunId,
+    /// Its end is durable, but its code has not returned.
+    stopping: bool,
+}
+
+impl LiveRuns {
+    fn lock(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, parent: &AgentPath, run_id: &RunId, actor: ActorRef<RunMsg>) {
+        let run = RunKey::new(parent, run_id);
+        let (parent, run_id) = (parent.clone(), run_id.clone());
+        let mut runs = self.lock();
+        runs.children.entry(parent.clone()).or_default().insert(run_id.clone());
+        runs.live.insert(run, LiveRun { actor, parent, run_id, stopping: false });
+    }
+
+    /// The run has ended, but its code has not returned.
+    pub(crate) fn stopping(&self, run: RunKey) {
+        if let Some(live) = self.lock().live.get_mut(&run) {
+            live.stopping = true;
+        }
+    }
+
+    pub(crate) fn is_stopping(&self, run: RunKey) -> bool {
+        self.lock().live.get(&run).is_some_and(|live| live.stopping)
+    }
+
+    /// The runs of an agent, in the order of their ids. Costs as much as there are of those.
+    pub(crate) fn of(&self, parent: &AgentPath) -> Vec<RunId> {
+        self.lock().children.get(parent).into_iter().flatten().cloned().collect()
+    }
+
+    /// A run's actor has ended; `lost`: without telling anybody why.
+    pub(crate) fn remove(&self, run: RunKey, lost: bool) {
+        let mut runs = self.lock();
+        if lost {
+            runs.lost.insert(run);
+        }
+        if let Some(LiveRun { parent, run_id, .. }) = runs.live.remove(&run)
+            && let Some(children) = runs.children.get_mut(&parent)
+        {
+            children.remove(&run_id);
+            if children.is_empty() {
+                runs.children.remove(&parent);
+            }
+        }
+        drop(runs);
+        self.removed.notify_waiters();
+    }
+
+    /// Whether the run's actor was lost, and that is not recorded yet.
+    pub(crate) fn is_lost(&self, run: RunKey) -> bool {
+        self.lock().lost.contains(&run)
+    }
+
+    pub(crate) fn set_lost(&self, run: RunKey, is_lost: bool) {
+        let mut runs = self.lock();
+        match is_lost {
+            true => runs.lost.insert(run),
+            false => runs.lost.remove(&run),
+        };
+    }
+
+    /// Waits until no run is being executed.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let removed = self.removed.notified();
+            if self.len() == 0 {
+                return;
+            }
+            removed.await;
+        }
+    }
+
+    pub(crate) fn get(&self, run: RunKey) -> Option<ActorRef<RunMsg>> {
+        self.lock().live.get(&run).map(|live| live.actor.clone())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().live.len()
+    }
+}
