@@ -93,10 +93,11 @@ impl Simulation {
     /// # Panics
     /// If the program was built without `--cfg tokio_unstable`.
     pub fn exactly_repeatable(self) -> Self {
-        assert!(
-            cfg!(tokio_unstable),
-            "timelines repeat byte for byte only with tokio's seeded scheduler: build with RUSTFLAGS=\"--cfg tokio_unstable\""
-        );
+        if cfg!(not(tokio_unstable)) {
+            panic!(
+                "timelines repeat byte for byte only with tokio's seeded scheduler: build with RUSTFLAGS=\"--cfg tokio_unstable\""
+            );
+        }
         self
     }
 

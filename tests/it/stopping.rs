@@ -46,10 +46,12 @@ async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
         let (store, bench) = (MemoryStore::new(), Bench::default());
         let (system, assistant) = started(&store, &bench).await;
         let asleep = assistant.start::<Worker>(Do::Sleep(3600)).id("asleep").await.unwrap();
-        // It dispatches a child while the system drains, which goes on, and does not end in time.
-        let work = Do::Dispatch(vec![say("kid").kid("kid")], Box::new(hold("end"))).after("g");
-        let run = assistant.start::<Worker>(work.clone()).id("x").await.unwrap();
+        let run = assistant.start::<Worker>(hold("end")).id("x").await.unwrap();
+        // It dispatches a child while the system drains: recorded, and not entered any more.
+        let work = Do::Dispatch(vec![say("kid").kid("kid")], Box::new(say("y"))).after("g");
+        let parent = assistant.start::<Worker>(work.clone()).id("y").await.unwrap();
         bench.seen("enter x", 1).await;
+        bench.seen("enter y", 1).await;
         bench.seen("leave asleep", 1).await;
         let begin = tokio::time::Instant::now();
         let open = async {
@@ -58,15 +60,18 @@ async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
         };
         let waiting = async { run.outcome().await };
         let (left, (end, ())) = join(system.shutdown(), join(waiting, open)).await;
-        assert_eq!(left, 1);
+        // What waits for its child may have left memory.
+        assert!((1..=2).contains(&left), "{left}");
         assert!(matches!(end, Err(Error::Stopped)), "{end:?}");
         assert_eq!(begin.elapsed().as_secs(), 10);
-        assert_eq!(bench.count("leave kid"), 1);
-        drop(asleep);
+        assert_eq!(bench.count("enter kid"), 0);
+        drop((asleep, parent));
         bench.open("end");
         let (_system, assistant) = started(&store.reopen(), &bench).await;
-        let said = assistant.run::<Worker>(work).id("x").await.unwrap().completed().unwrap();
-        assert_eq!(said, "kid,end");
+        let ended = assistant.run::<Worker>(hold("end")).id("x").await.unwrap();
+        assert_eq!(ended.completed().unwrap(), "end");
+        let said = assistant.run::<Worker>(work).id("y").await.unwrap().completed().unwrap();
+        assert_eq!(said, "kid,y");
         let end = assistant.run::<Worker>(Do::Sleep(3600)).id("asleep").await.unwrap();
         assert_eq!(end.completed().unwrap(), "");
     })
