@@ -79,7 +79,9 @@ impl Future for Code {
                 this.restless += 1;
                 if !this.waker.woken.load(Ordering::Acquire) || this.restless > RESTLESS_MAX {
                     this.restless = 0;
-                    this.shared.standstill();
+                    // Held by us, by the waker of this poll, and by whatever else may wake the code.
+                    let held = Arc::strong_count(&this.waker) - 2;
+                    this.shared.standstill(held > this.shared.kept(&waker));
                 }
                 if !this.waker.woken.load(Ordering::Acquire) {
                     this.place.stands_still(&this.shared);

@@ -376,10 +376,19 @@ impl Shared {
         self.lock().mismatch.take()
     }
 
-    /// Called when the code was polled to a standstill.
-    pub(crate) fn standstill(&self) {
+    /// How many clones of this waker are kept here.
+    pub(crate) fn kept(&self, waker: &Waker) -> usize {
+        let inner = self.lock();
+        let durable = inner.durable_wakers.values().flatten();
+        let kept = inner.call_wakers.values().chain(durable).chain(&inner.room_wakers);
+        kept.filter(|kept| kept.will_wake(waker)).count()
+    }
+
+    /// Called when the code was polled to a standstill. `may_ask`: whether anything but what it has
+    /// asked for here may wake it.
+    pub(crate) fn standstill(&self, may_ask: bool) {
         let mut inner = self.lock();
-        let wakers = self.release(&mut inner);
+        let wakers = self.release(&mut inner, may_ask);
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
             && inner.frozen.is_none()
@@ -395,9 +404,9 @@ impl Shared {
     }
 
     /// Releases what is next to code that stands still, until somebody is there to take it.
-    fn release(&self, inner: &mut Inner) -> Vec<Waker> {
+    fn release(&self, inner: &mut Inner, may_ask: bool) -> Vec<Waker> {
         while inner.frozen.is_none() {
-            match inner.journal.standstill() {
+            match inner.journal.standstill(may_ask) {
                 Ok(Wake::Nobody) => break,
                 Ok(wake) => {
                     let wakers = inner.take_wakers(wake);

@@ -342,12 +342,13 @@ impl<R> Journal<R> {
     }
 
     /// Called when the code was polled to a standstill: nothing woke it meanwhile. Called again
-    /// when nobody was there to be woken by its answer.
+    /// when nobody was there to be woken by its answer. `may_ask`: whether something outside the journal
+    /// may wake the code, so that it asks for more.
     ///
     /// # Errors
-    /// [`Mismatch`] when the code waits for something that the log does not have while the log has
-    /// completions that it never asked for; it would wait for ever.
-    pub fn standstill(&mut self) -> Result<Wake, Mismatch> {
+    /// [`Mismatch`] when the code waits for something that the log does not have, or has later, while
+    /// the log has completions that it never asked for; it would wait for ever.
+    pub fn standstill(&mut self, may_ask: bool) -> Result<Wake, Mismatch> {
         let wake = self.release();
         if self.caught_up || wake != Wake::Nobody {
             return Ok(wake);
@@ -365,7 +366,15 @@ impl<R> Journal<R> {
                 Err(Mismatch { entry, log: self.name(unasked), code: self.name(code) })
             }
             // It waits for something outside the journal, and may still ask.
-            None => Ok(Wake::Nobody),
+            None if may_ask => Ok(Wake::Nobody),
+            // It waits for what comes later in the log, and for nothing else.
+            None => {
+                let code = match self.calls.keys().next() {
+                    Some(call) => format!("{} first", self.name(call)),
+                    None => "nothing more".to_owned(),
+                };
+                Err(Mismatch { entry, log: self.name(unasked), code })
+            }
         }
     }
 

@@ -240,3 +240,39 @@ async fn a_run_that_parks_behind_a_blocking_step_answers() {
     })
     .await;
 }
+
+/// Executes steps in this order, and never ends.
+fn in_order(keys: &'static [&'static str]) -> Code {
+    code(move |cx, _| {
+        Box::pin(async move {
+            for key in keys {
+                cx.step(*key, async || Ok(())).await?;
+            }
+            std::future::pending().await
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_in_another_order_park_the_run() {
+    let data = Data::new();
+    let system = data.start(in_order(&["a", "b", "c"])).await;
+    let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(run.inspect().await.unwrap().unwrap().next_sequence, 1);
+    system.crash().await;
+    for (keys, asked) in
+        [(["b", "a", "c"], "step \"b\" first"), (["c", "a", "b"], "step \"c\" first")]
+    {
+        let keys: &'static [&'static str] = Box::leak(Box::new(keys));
+        let system = data.start(in_order(keys)).await;
+        match timeout(LIMIT, end(&system)).await.expect("no hang").completed().unwrap_err() {
+            NotCompleted::Interrupted { error, reason, .. } => {
+                assert_eq!(reason, Some(InterruptReason::JournalMismatch));
+                assert!(error.contains("step \"a\"") && error.contains(asked), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        system.crash().await;
+    }
+}

@@ -205,7 +205,7 @@ pub(super) async fn enter<C: Child>(
             }
             let (mut taken, number) = shared.take(COMMIT_BYTES_MAX);
             if taken.is_empty() {
-                shared.standstill();
+                shared.standstill(true);
                 return match shared.take_mismatch() {
                     Some(mismatch) => Poll::Ready(Err(mismatch)),
                     None => Poll::Pending,
@@ -214,7 +214,7 @@ pub(super) async fn enter<C: Child>(
             let bytes = taken.iter().map(LogEntry::bytes).sum();
             taken.iter_mut().for_each(&record);
             entries.extend(taken.iter().cloned());
-            shared.standstill();
+            shared.standstill(true);
             let told = taken.into_iter().filter_map(crate::run_actor::done).collect();
             shared.durable(number, bytes, told);
         }

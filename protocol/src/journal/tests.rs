@@ -20,7 +20,7 @@ fn ask(journal: &mut Journal<u32>, key: &str) -> Told<u32> {
 
 /// The code stands still: who is woken?
 fn stand(journal: &mut Journal<u32>) -> Wake {
-    let wake = journal.standstill().unwrap();
+    let wake = journal.standstill(true).unwrap();
     if wake != Wake::Nobody {
         journal.polled();
     }
@@ -152,15 +152,26 @@ fn waiting_for_what_the_log_does_not_have_is_a_mismatch() {
     let mut journal = journal(&[("old", 1)]);
     open(&mut journal, &["new"]);
     assert_eq!(ask(&mut journal, "new"), Told::Pending);
-    let mismatch = journal.standstill().unwrap_err();
+    let mismatch = journal.standstill(true).unwrap_err();
     assert_eq!((mismatch.entry, mismatch.log.as_str()), (0, "step \"old\""));
     assert_eq!(mismatch.code, "step \"new\"");
 }
 
 #[test]
+fn waiting_for_what_the_log_has_later_is_a_mismatch() {
+    let mut journal = journal(&[("first", 1), ("second", 2)]);
+    open(&mut journal, &["second"]);
+    assert_eq!(ask(&mut journal, "second"), Told::Pending);
+    assert_eq!(journal.standstill(true), Ok(Wake::Nobody), "it may still ask for the first");
+    let mismatch = journal.standstill(false).unwrap_err();
+    assert_eq!((mismatch.entry, mismatch.log.as_str()), (0, "step \"first\""));
+    assert_eq!(mismatch.code, "step \"second\" first");
+}
+
+#[test]
 fn waiting_for_the_outside_is_none() {
     let mut journal = journal(&[("old", 1)]);
-    assert_eq!(journal.standstill(), Ok(Wake::Nobody));
+    assert_eq!(journal.standstill(true), Ok(Wake::Nobody));
     journal.polled();
     open(&mut journal, &["old"]);
     assert_eq!(ask(&mut journal, "old"), Told::Pending);
@@ -271,7 +282,7 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
                 let _ = journal.complete(step(&key), result);
             }
             if !progress {
-                let _ = journal.standstill().unwrap();
+                let _ = journal.standstill(true).unwrap();
                 journal.polled();
             }
         }
