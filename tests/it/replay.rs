@@ -110,3 +110,42 @@ async fn code_that_does_not_fit_its_log_is_found() {
     let found = check(child).await.unwrap_err();
     assert!(matches!(found, ReplayError::Mismatch { .. }), "{found}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_a_steps_own_business_passes() {
+    let tried = Arc::new(AtomicU32::new(0));
+    let child = code(move |cx, _| {
+        let tried = Arc::clone(&tried);
+        Box::pin(async move {
+            let nap = |key: &'static str, ms| {
+                cx.step(key, async move || {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    Ok(())
+                })
+            };
+            // A step that is not executed again takes no time: what follows it comes earlier.
+            let (one, other) = tokio::join!(nap("long", 30), async {
+                nap("short", 20).await?;
+                nap("next", 20).await
+            });
+            one.and(other)?;
+            cx.step("talks", async || {
+                for n in 0..3 {
+                    cx.emit(json!(n)).await?;
+                }
+                Ok(())
+            })
+            .await?;
+            let policy = Retry { tries_max: 5, ..Retry::default() };
+            cx.step_retry("retried", policy, async || {
+                match tried.fetch_add(1, Ordering::Relaxed) {
+                    n if n % 3 == 2 => Ok(()),
+                    _ => Err(RunError::new("not yet")),
+                }
+            })
+            .await?;
+            Ok(json!("end"))
+        })
+    });
+    assert_eq!(check(child).await.unwrap(), json!("end"));
+}

@@ -8,7 +8,7 @@ use std::task::Poll;
 use ghostlight_protocol::journal::{Mismatch, due_name};
 use ghostlight_protocol::{AgentPath, Limits, RunId};
 use ghostlight_storage::payload::Payload;
-use ghostlight_storage::records::{LogEntry, StoredCall};
+use ghostlight_storage::records::{LogEntry, Origin, StoredCall};
 use ghostlight_storage::{Committer, MemoryStore};
 use serde_json::Value;
 
@@ -129,7 +129,11 @@ pub async fn replay_check<C: Child>(child: &C, input: C::Input) -> Result<C::Out
             Err(mismatch) => return Err(ReplayError::Mismatch { after, mismatch }),
         };
         let did = |entries: &[LogEntry]| -> Vec<String> {
-            entries.iter().filter(|entry| !is_progress(entry)).map(shape).collect()
+            // Results of what runs side by side may come in another order.
+            let mut did: Vec<String> =
+                entries.iter().filter(|e| is_of_code(e)).map(shape).collect();
+            did.sort();
+            did
         };
         let (before, now) = (did(left), did(&again.entries));
         if let Some(at) =
@@ -248,9 +252,16 @@ fn shape(entry: &LogEntry) -> String {
     }
 }
 
-/// Reports of progress come when they come.
-fn is_progress(entry: &LogEntry) -> bool {
-    matches!(entry, LogEntry::Progress { .. })
+/// Whether the entry is of the code between steps. Reports of progress come when they come; how often a
+/// step is tried, and what it emits, is the step's own business.
+fn is_of_code(entry: &LogEntry) -> bool {
+    match entry {
+        LogEntry::Progress { .. } | LogEntry::Mark { .. } | LogEntry::Tried { .. } => false,
+        LogEntry::Chunk { origin, .. } | LogEntry::Milestone { origin, .. } => {
+            !matches!(origin, Origin::Step(_))
+        }
+        _ => true,
+    }
 }
 
 fn inline(payload: &Payload) -> Vec<u8> {
