@@ -19,14 +19,14 @@ pub struct Change {
 }
 
 /// The durable state of a simulated world, as far as it concerns runs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Durable {
     runs: BTreeMap<RunKey, DurableRun>,
     caps: BTreeMap<String, usize>,
 }
 
 /// What is durable of one run.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct DurableRun {
     /// Its address as an agent; known as long as it has a record.
     pub path: Option<AgentPath>,

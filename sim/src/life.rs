@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Once};
+use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight::testing::{BeforeCode, Probe, Seen};
@@ -64,13 +67,9 @@ pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<Life
     let _quiet = Quiet::begin(world);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
-        let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(one(scenario, world))));
+        let end = runtime.block_on(one(scenario, world));
         drop(runtime);
-        end.unwrap_or_else(|panic| {
-            world.violated("the drive does not panic", words(&*panic));
-            world.end_life();
-            LifeEnd::Violated
-        })
+        end
     });
     Ok(match world.violation() {
         Some(_) => LifeEnd::Violated,
@@ -109,7 +108,7 @@ impl Drop for Quiet {
 }
 
 /// A panic's message.
-fn words(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
@@ -149,12 +148,21 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         world.set_system(Some(system.clone()));
         tokio::spawn(observe(world.clone(), system.clone()));
         let life = Life { world: world.clone(), system };
-        match scenario.drive(&life).await {
-            Ok(()) => {}
+        let mut drive = pin!(scenario.drive(&life));
+        let driven = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| drive.as_mut().poll(cx)));
+            polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
+        });
+        match driven.await {
+            Ok(Ok(())) => {}
             // The store takes no writes any more: the process has to be started again.
-            Err(_) if world.store_failed() => return LifeEnd::Killed,
-            Err(error) => {
+            Ok(Err(_)) | Err(_) if world.store_failed() => return LifeEnd::Killed,
+            Ok(Err(error)) => {
                 world.violated("the drive succeeds", error.to_string());
+                return LifeEnd::Violated;
+            }
+            Err(panic) => {
+                world.violated("the drive does not panic", words(&*panic));
                 return LifeEnd::Violated;
             }
         }

@@ -311,6 +311,10 @@ impl Simulation {
 
     /// Lives through a plan until all is over, and once more.
     fn execute(&self, plan: &Plan) -> Result<World, Failed> {
+        assert!(
+            tokio::runtime::Handle::try_current().is_err(),
+            "a simulation makes runtimes of its own: call it from a plain #[test], not from #[tokio::test]"
+        );
         let scenario = &*self.scenario;
         let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
         let lives = plan.faults.len() + SPARE_LIVES;

@@ -14,6 +14,7 @@ use crate::disk::{Disk, Written};
 use crate::durable::{Change, Durable};
 use crate::effects::Effects;
 use crate::invariant::{Event, Invariant, Invariants};
+use crate::life::words;
 use crate::oracle;
 use crate::plan::{Counter, Fault, Plan};
 use crate::trace::{Line, Trace};
@@ -60,7 +61,8 @@ pub(crate) struct Violation {
 struct Inner {
     plan: Plan,
     disk: Disk,
-    durable: Durable,
+    /// Shared with whoever looks at it meanwhile.
+    durable: Arc<Durable>,
     invariants: Vec<Box<dyn Invariant>>,
     trace: Trace,
     life: u64,
@@ -105,7 +107,7 @@ impl World {
         let inner = Inner {
             plan,
             disk: Disk::default(),
-            durable: Durable::default(),
+            durable: Arc::default(),
             invariants: all,
             trace: Trace::default(),
             life: 0,
@@ -164,7 +166,8 @@ impl World {
 
     /// Looks at the durable state.
     pub fn durable<T>(&self, look: impl FnOnce(&Durable) -> T) -> T {
-        look(&self.lock().durable)
+        let durable = Arc::clone(&self.lock().durable);
+        look(&durable)
     }
 
     /// The plan that this world goes by.
@@ -220,7 +223,7 @@ impl World {
 
     /// Tells everybody who checks of an event.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.lock().judge(event);
+        self.judge(event);
         for (name, holds) in &self.shared.always {
             if !held(holds, self) {
                 self.violated(name, "it did until this event".into());
@@ -236,6 +239,24 @@ impl World {
         if self.lock().violation.is_some() {
             self.shared.ended.notify_one();
         }
+    }
+
+    /// Lets every invariant judge an event. They are checked without the lock, so that they may look at
+    /// the world; one that panics does not hold, and takes no other with it.
+    fn judge(&self, event: &Event<'_>) {
+        let (mut invariants, durable) = {
+            let mut inner = self.lock();
+            (std::mem::take(&mut inner.invariants), Arc::clone(&inner.durable))
+        };
+        for invariant in &mut invariants {
+            let checked = catch_unwind(AssertUnwindSafe(|| invariant.check(event, &durable)));
+            let held = checked.unwrap_or_else(|panic| Err(format!("panicked: {}", words(&*panic))));
+            if let Err(text) = held {
+                self.lock().violate(invariant.name(), text);
+            }
+        }
+        drop(durable);
+        self.lock().invariants = invariants;
     }
 
     /// Begins the next life on what is durable.
@@ -263,7 +284,7 @@ impl World {
                 Some((agent_type, settings.max_concurrent_runs?))
             };
             let caps = system.agent_types().into_iter().filter_map(cap).collect();
-            inner.durable.set_caps(caps);
+            Arc::make_mut(&mut inner.durable).set_caps(caps);
         }
         inner.system = system;
     }
@@ -398,7 +419,7 @@ impl World {
             return;
         }
         let known: Vec<bool> = changes.iter().map(|change| inner.knows(change)).collect();
-        if let Err(error) = inner.durable.apply(&changes) {
+        if let Err(error) = Arc::make_mut(&mut inner.durable).apply(&changes) {
             inner.violate("every record can be read", error.to_string());
         }
         let begun: Vec<AgentPath> = changes
@@ -475,16 +496,6 @@ impl Inner {
             self.line("violated", format!("{invariant}: {text}"));
             self.violation = Some(Violation { invariant: invariant.to_owned(), text });
         }
-    }
-
-    fn judge(&mut self, event: &Event<'_>) {
-        let mut invariants = std::mem::take(&mut self.invariants);
-        for invariant in &mut invariants {
-            if let Err(text) = invariant.check(event, &self.durable) {
-                self.violate(invariant.name(), text);
-            }
-        }
-        self.invariants = invariants;
     }
 }
 

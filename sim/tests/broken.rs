@@ -2,7 +2,10 @@
 
 use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
-use ghostlight_sim::{Effects, Failure, Invariants, Life, Scenario, Simulation, World};
+use ghostlight::testing::Seen;
+use ghostlight_sim::{
+    Durable, Effects, Event, Failure, Invariant, Invariants, Life, Scenario, Simulation, World,
+};
 
 /// Which mistake the agent makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,4 +105,51 @@ fn nondeterminism_between_steps_is_caught() {
     let failure = find(Mistake::Nondeterminism);
     eprintln!("{failure}");
     assert!(failure.text.contains("journal mismatch"), "{failure}");
+}
+
+#[tokio::test]
+#[should_panic(expected = "plain #[test]")]
+async fn a_simulation_inside_a_runtime_says_what_to_do() {
+    Simulation::new(Payment(Mistake::None)).check();
+}
+
+/// Judges by a panic, and looks at the world meanwhile.
+struct Asserts;
+
+impl Invariant for Asserts {
+    fn name(&self) -> &str {
+        "asserts"
+    }
+
+    fn check(&mut self, event: &Event<'_>, _: &Durable) -> Result<(), String> {
+        assert!(!matches!(event, Event::System(Seen::StepBegan { .. })), "a step begins");
+        Ok(())
+    }
+}
+
+struct Asserting;
+
+impl Scenario for Asserting {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<Payer>("till")?.run::<Payer>(42).id("p").await?;
+        Ok(())
+    }
+
+    fn invariants(&self) -> Invariants {
+        // One that looks at the world while it looks at the durable state.
+        Invariants::none()
+            .with(Asserts)
+            .always("there is a life", |world| world.durable(|_| world.life() > 0))
+    }
+}
+
+#[test]
+fn an_invariant_that_panics_does_not_hold() {
+    let failure = Simulation::new(Asserting).run().expect_err("it is noticed");
+    assert_eq!(failure.invariant, "asserts");
+    assert!(failure.text.contains("a step begins"), "{failure}");
 }
