@@ -110,15 +110,26 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             "lives": report.lives,
             "crashPoints": report.calm_commits,
             "messages": report.calm_messages,
+            "faults": report.faults,
+            "struck": report.struck,
+            "warnings": report.warnings,
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "plansPerSecond": plans_per_second,
         });
         out.line(line)?;
     } else {
         out.line(format!(
-            "{:10} ok: {} plans, {} crash points, {} lives, {plans_per_second} plans/s",
-            scenario.name, report.plans, report.calm_commits, report.lives
+            "{:10} ok: {} plans, {} crash points, {} lives, {} of {} faults struck, {plans_per_second} plans/s",
+            scenario.name,
+            report.plans,
+            report.calm_commits,
+            report.lives,
+            report.struck,
+            report.faults
         ))?;
+        for warning in &report.warnings {
+            out.line(format!("{:10} warning: {warning}", scenario.name))?;
+        }
     }
     out.flush()
 }

@@ -1,14 +1,15 @@
 //! What a simulation says in the end.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::plan::Plan;
 use crate::scenarios;
 use crate::trace::Line;
-use crate::world::Counts;
+use crate::world::World;
 
 /// What a simulation has done, when everything held.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Plans that were executed, each in a world of its own.
@@ -21,10 +22,21 @@ pub struct Report {
     pub calm_commits: u64,
     /// Messages that agents handled in that world.
     pub calm_messages: u64,
+    /// Faults in all plans.
+    pub faults: u64,
+    /// Faults that have struck: the others' places were never reached.
+    pub struck: u64,
+    /// What is outside of the promise of a simulation, or not crash-safe without having failed: threads
+    /// that a step blocks, and awaits of what is not recorded. In words, each once.
+    pub warnings: BTreeSet<String>,
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, counts: Counts) {
+    pub(crate) fn add(&mut self, plan: &Plan, world: &World) {
+        let counts = world.counts();
+        self.faults += plan.faults.len() as u64;
+        self.struck += counts.struck;
+        self.warnings.extend(world.warnings());
         self.plans += 1;
         self.lives += counts.lives;
         self.commits += counts.commits;
@@ -35,9 +47,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} plans, {} lives, {} groups of commits ({} in a calm world)",
-            self.plans, self.lives, self.commits, self.calm_commits
-        )
+            "{} plans, {} lives, {} groups of commits, {} of {} faults struck",
+            self.plans, self.lives, self.commits, self.struck, self.faults
+        )?;
+        self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }
 }
 

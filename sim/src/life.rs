@@ -228,7 +228,8 @@ impl Probe for Watch {
     fn see(&self, seen: Seen<'_>) -> bool {
         if let Seen::Blocking { run, key } = seen {
             let text = format!("step {key:?} of {run} blocks a thread: nothing of it is simulated");
-            self.0.trace("blocking", text);
+            self.0.trace("blocking", text.clone());
+            self.0.warn(text);
         }
         self.0.tell(&Event::System(seen));
         if let Seen::Handled { agent } = seen {

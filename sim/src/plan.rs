@@ -187,7 +187,7 @@ impl FromStr for Plan {
                 plan.latency_ms = latency.parse().map_err(|_| bad())?;
             } else {
                 let (fault, at) = word.split_once('@').ok_or_else(bad)?;
-                let at = at.parse().map_err(|_| bad())?;
+                let at = at.parse().ok().filter(|at| *at > 0).ok_or_else(bad)?;
                 plan.faults.push(Planned { at, fault: fault.parse()? });
             }
         }

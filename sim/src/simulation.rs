@@ -192,9 +192,8 @@ impl Simulation {
     fn one(&self, plan: &Plan, report: &mut Report) -> Result<Counts, Box<Failure>> {
         match self.execute(plan) {
             Ok(world) => {
-                let counts = world.counts();
-                report.add(counts);
-                Ok(counts)
+                report.add(plan, &world);
+                Ok(world.counts())
             }
             Err(failed) => {
                 let mut failure = self.shrink(plan, failed);

@@ -99,6 +99,9 @@ fn entry(entry: &LogEntry) -> String {
     }
 }
 
+/// What the system says of code that awaits what is not recorded.
+const FOREIGN: &str = "awaited something that is not recorded";
+
 /// Adds what the system logs to the timeline: Ghostlight's own events alone, so that no id of the
 /// actor library, which counts for the whole process, gets in.
 pub(crate) struct Collect(pub(crate) World);
@@ -113,6 +116,9 @@ impl Subscriber for Collect {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
+        if text.0.contains(FOREIGN) {
+            self.0.warn(text.0.clone());
+        }
         self.0.trace("system", text.0);
     }
 

@@ -1,6 +1,6 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -74,6 +74,9 @@ struct Inner {
     commits_max: u64,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
+    /// The drive has returned, and nothing was left to do: nothing may happen any more.
+    settled: bool,
+    warnings: BTreeSet<String>,
     killed: bool,
     kills_due: u64,
     kills: u64,
@@ -97,6 +100,8 @@ pub struct Counts {
     pub entries: u64,
     /// Lives of the process.
     pub lives: u64,
+    /// Faults that have struck.
+    pub struck: u64,
 }
 
 impl World {
@@ -117,6 +122,8 @@ impl World {
             counts: Counts::default(),
             commits_max,
             disk_busy: Duration::ZERO,
+            settled: false,
+            warnings: BTreeSet::new(),
             killed: false,
             kills_due: 0,
             kills: 0,
@@ -189,6 +196,15 @@ impl World {
         inner.plan.seed.wrapping_mul(1000).wrapping_add(inner.life)
     }
 
+    /// Notes what is outside of the promise, or may not be crash-safe, and has failed nothing.
+    pub(crate) fn warn(&self, text: String) {
+        self.lock().warnings.insert(text);
+    }
+
+    pub(crate) fn warnings(&self) -> BTreeSet<String> {
+        self.lock().warnings.clone()
+    }
+
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
         self.lock().line(kind, text);
     }
@@ -230,6 +246,7 @@ impl World {
             }
         }
         if matches!(event, Event::Settled) {
+            self.lock().settled = true;
             for (name, holds) in &self.shared.finally {
                 if !held(holds, self) {
                     self.violated(name, "all is over".into());
@@ -399,6 +416,7 @@ impl World {
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
+        inner.counts.struck += faults.len() as u64;
         // A disk that fails ends the life in its own way.
         let fails = faults.contains(&Fault::Fail);
         inner.kills_due += u64::from(!fails && faults.iter().any(|fault| fault.is_kill()));
@@ -419,6 +437,14 @@ impl World {
             return;
         }
         let known: Vec<bool> = changes.iter().map(|change| inner.knows(change)).collect();
+        let is_new = |c: &&Change| c.after.is_some() && matches!(c.key.kind(), "record" | "log");
+        let new = changes.iter().find(is_new);
+        if let (true, Some(change)) = (inner.settled, new) {
+            let run = change.key.run().and_then(|run| inner.durable.run(run));
+            let name = run.and_then(|run| run.path.as_ref()).map_or("a new run", AgentPath::as_str);
+            let text = format!("something is recorded of {name}");
+            inner.violate("the last life finds everything done", text);
+        }
         if let Err(error) = Arc::make_mut(&mut inner.durable).apply(&changes) {
             inner.violate("every record can be read", error.to_string());
         }

@@ -153,3 +153,31 @@ fn an_invariant_that_panics_does_not_hold() {
     assert_eq!(failure.invariant, "asserts");
     assert!(failure.text.contains("a step begins"), "{failure}");
 }
+
+/// Dispatches without an id, and so once more in every life.
+struct Forgetful;
+
+impl Scenario for Forgetful {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<Payer>("till")?.run::<Payer>(42).await?.completed()?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_drive_that_begins_anew_in_the_last_life_is_caught() {
+    let failure = Simulation::new(Forgetful).run().expect_err("it is noticed");
+    assert_eq!(failure.invariant, "the last life finds everything done");
+}
+
+#[test]
+fn a_report_says_how_many_faults_struck() {
+    let beyond = "kill-before@3 kill-after@999".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(beyond).check();
+    assert_eq!((report.struck, report.faults), (1, 2));
+    assert!("kill-before@0".parse::<ghostlight_sim::Plan>().is_err(), "counted from 1");
+}

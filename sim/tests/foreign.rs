@@ -59,6 +59,13 @@ fn a_foreign_await_is_told_of_once() {
 }
 
 #[test]
+fn a_report_warns_of_it() {
+    let report = Simulation::new(Waiting(true)).seeds(3).check();
+    assert!(report.warnings.iter().any(|warning| warning.contains("not recorded")), "{report}");
+    assert!(Simulation::new(Waiting(false)).seeds(3).check().warnings.is_empty());
+}
+
+#[test]
 fn nothing_else_is() {
     assert_eq!(warnings(&Simulation::new(Waiting(false))), 0);
     for shipped in scenarios::all() {
