@@ -407,7 +407,7 @@ impl AgentRef {
                 return Err(Error::UnknownRun(run_id.to_string()));
             };
             let outcome = outcome(&self.node.committer, run, &stored.record).await?;
-            let executed = self.node.live.get(run).is_some();
+            let executed = self.node.live.is_executed(run);
             match outcome {
                 Some(outcome) if outcome.status().is_hard() => return Ok(outcome),
                 Some(outcome) if !executed && asked => return Ok(outcome),

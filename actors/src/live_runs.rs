@@ -31,6 +31,8 @@ struct LiveRun {
     run_id: RunId,
     /// Its end is durable, but its code has not returned.
     stopping: bool,
+    /// It waits for the next incarnation, durably, and its actor is on its way out.
+    parked: bool,
 }
 
 impl LiveRuns {
@@ -43,7 +45,7 @@ impl LiveRuns {
         let (parent, run_id) = (parent.clone(), run_id.clone());
         let mut runs = self.lock();
         runs.children.entry(parent.clone()).or_default().insert(run_id.clone());
-        runs.live.insert(run, LiveRun { actor, parent, run_id, stopping: false });
+        runs.live.insert(run, LiveRun { actor, parent, run_id, stopping: false, parked: false });
     }
 
     /// The run has ended, but its code has not returned.
@@ -51,6 +53,18 @@ impl LiveRuns {
         if let Some(live) = self.lock().live.get_mut(&run) {
             live.stopping = true;
         }
+    }
+
+    /// The run waits for the next incarnation, and whoever waited for it is about to be told.
+    pub(crate) fn parked(&self, run: RunKey) {
+        if let Some(live) = self.lock().live.get_mut(&run) {
+            live.parked = true;
+        }
+    }
+
+    /// Whether the run has an actor that will still tell of its end.
+    pub(crate) fn is_executed(&self, run: RunKey) -> bool {
+        self.lock().live.get(&run).is_some_and(|live| !live.parked)
     }
 
     pub(crate) fn is_stopping(&self, run: RunKey) -> bool {

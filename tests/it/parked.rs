@@ -276,3 +276,21 @@ async fn steps_in_another_order_park_the_run() {
         system.crash().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_while_a_run_is_parked_is_told() {
+    let data = Data::new();
+    begin(&data, good()).await;
+    // Somewhere in there it is parked, and its actor is on its way out.
+    for yields in 0..200 {
+        let system = data.start(in_order(&["other"])).await;
+        let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+        for _ in 0..yields {
+            tokio::task::yield_now().await;
+        }
+        let told = timeout(LIMIT, run.outcome()).await;
+        let told = told.unwrap_or_else(|_| panic!("no answer after {yields} yields")).unwrap();
+        assert_eq!(told.status(), Status::Interrupted, "{yields} yields");
+        system.crash().await;
+    }
+}

@@ -276,6 +276,8 @@ impl RunActorState {
                     agent = %self.shared.path,
                     "run parked: its code does not fit its journal"
                 );
+                // Whoever comes now finds the interruption in the store, and is told nothing more.
+                node.live.parked(self.shared.run);
                 node.hub.ended(self.shared.run, &outcome);
                 node.call_waiting(self.shared.run);
             }
