@@ -145,7 +145,7 @@ fn below_the_reserve_a_store_is_still_read_and_emptied() {
     drop(store);
 
     // Nobody who adds something gets in before there is space.
-    assert!(open_error(&folder).to_string().contains("no space is left: "));
+    assert!(open_error(&folder).to_string().contains("no space is left"));
     disk.remount("size=160m");
     let store = open(&folder);
     assert_eq!(store.scan(b"", None, ALL).unwrap().len(), 1);
@@ -165,7 +165,8 @@ fn with_hardly_any_space_a_store_is_still_read() {
     let store = open(&folder);
     let (acknowledged, _) = write_until_it_fails(&store, 0);
     drop(store);
-    disk.fill(1 << 20);
+    // Below what any write needs; an open writes a snapshot of its index.
+    disk.fill(6 << 20);
     for _ in 0..3 {
         let store = open_spare(&folder).unwrap();
         assert_all_there(&store, acknowledged);
