@@ -81,6 +81,21 @@ fn hello_goes_on_where_it_was_killed() {
 }
 
 #[test]
+fn a_start_that_fails_says_why_in_words() {
+    let folder = TempDir::new().unwrap();
+    killed_after("hello", &folder, "step 1 ... ");
+    // The run that is left in there is of a type that this program does not have.
+    std::fs::rename(folder.path().join("hello-data"), folder.path().join("fan-out-data")).unwrap();
+    let output = run("fan_out", &folder);
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "Error: agent type \"Squares\" is not registered, and the store has live runs \
+        that need it (1, for instance \"first\"); register it, or call `park_unregistered()` to leave \
+        them alone; registered are: Counter, Program, Survey\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn fan_out_counts_what_is_left() {
     let folder = TempDir::new().unwrap();
     let first = killed_after("fan_out", &folder, "words\n");
@@ -100,7 +115,7 @@ fn import_prints_its_frames_and_its_outcome() {
         "\"kind\":\"started\",\"runId\":\"import-7\"",
         "\"kind\":\"finished\",\"runId\":\"import-7\"",
         "\nImported { rows: 4 }\n",
-        "\nNotCompleted(Aborted { reason: \"enough\" })\n",
+        "\nNotCompleted(run was cancelled: enough)\n",
     ] {
         assert!(printed.contains(line), "{line} is missing in {printed}");
     }

@@ -1,5 +1,6 @@
 //! The control socket of a data folder.
 
+use std::fmt;
 use std::fs::{DirBuilder, File, Permissions};
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight::System;
+use ghostlight::protocol::text::with_causes;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -36,11 +38,19 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a control socket cannot be served.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` shows the text, with its causes, for a `main` that returns it.
+#[derive(thiserror::Error)]
 #[error("cannot bind the control socket {}: {source}", path.display())]
 pub struct ControlError {
     path: PathBuf,
     source: io::Error,
+}
+
+impl fmt::Debug for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
 }
 
 /// A bound control socket; connections wait until [`ControlSocket::serve`].
