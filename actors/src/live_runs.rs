@@ -141,3 +141,6 @@ impl LiveRuns {
         self.lock().live.len()
     }
 }
+
+#[cfg(test)]
+mod tests;
