@@ -215,15 +215,18 @@ async fn unless_cancelled<T>(
 
 /// Tells whoever waits for a run that it was not entered; it is recorded, and found again later.
 fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
-    match error {
-        Error::Stopped => {
-            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start")
-        }
-        error => tracing::error!(%run_id, agent = %args.path, %error, "run was not entered"),
-    }
     let run = RunKey::new(&args.path, run_id);
     args.node.hub.failed(run, error);
-    args.node.call_waiting(run);
+    match error {
+        // Whoever waits for it goes on with the next start, too, and may leave memory until then.
+        Error::Stopped => {
+            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start");
+        }
+        error => {
+            tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            args.node.call_waiting(run);
+        }
+    }
     LaneEnd::UNCHANGED
 }
 
