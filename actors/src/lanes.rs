@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, NotCompleted, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
@@ -272,14 +272,35 @@ impl Stored {
     }
 }
 
-pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
+/// The reason of a cancel that comes with a clear.
+pub(crate) const CLEARED: &str = "cleared";
+
+async fn tombstone(
+    committer: &Committer,
+    run: RunKey,
+) -> Result<Option<TombstoneRecord>, storage::Error> {
     let key = Key::tombstone(run);
-    match committer.get(key.clone().into_bytes()).await? {
-        Some(read) => {
-            codec::decode::<TombstoneRecord>(&key, &read.value)?;
-            Ok(true)
+    let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(None) };
+    codec::decode(&key, &read.value).map(Some)
+}
+
+pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
+    Ok(tombstone(committer, run).await?.is_some())
+}
+
+/// What whoever waits for a run is told when nothing is left of it: the same as those who were told
+/// of its end, where that was `aborted`.
+pub(crate) async fn outcome_of_cleared(
+    committer: &Committer,
+    run: RunKey,
+    run_id: &RunId,
+) -> Result<RawOutcome, Error> {
+    match tombstone(committer, run).await? {
+        Some(TombstoneRecord { aborted: true, .. }) => {
+            Ok(Outcome::NotCompleted(NotCompleted::Aborted { reason: CLEARED.to_owned() }))
         }
-        None => Ok(false),
+        Some(_) => Err(Error::Cleared(run_id.to_string())),
+        None => Err(Error::UnknownRun(run_id.to_string())),
     }
 }
 
