@@ -398,7 +398,7 @@ pub(crate) async fn spawn(
 }
 
 /// What a new life of an agent finds in the store.
-pub(crate) struct Found {
+pub(crate) struct Workload {
     pub(crate) slots: BTreeSet<RunKey>,
     /// Runs whose actors are alive.
     pub(crate) live: Vec<RunId>,
@@ -410,7 +410,7 @@ pub(crate) struct Found {
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
 }
 
-impl Found {
+impl Workload {
     /// Whether any of it is for the agent to do now.
     pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
         !self.lost.is_empty()
@@ -421,9 +421,9 @@ impl Found {
 
 /// Reads what an agent has to do: its live runs, its queue, its owed deliveries. Costs as much as
 /// there is of those, whatever else is retained.
-pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
+pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
     let (node, agent) = (&args.node, AgentKey::from(&args.path));
-    let mut found = Found {
+    let mut found = Workload {
         slots: BTreeSet::new(),
         live: Vec::new(),
         lost: Vec::new(),
