@@ -110,7 +110,7 @@ async fn replay_check_finds_another_order_through_a_combinator() {
         let entries = std::sync::atomic::AtomicU64::new(0);
         let child = code(move |cx, input| {
             let entry = entries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let order = if entry % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+            let order = if entry.is_multiple_of(2) { ["a", "b"] } else { ["b", "a"] };
             let child = tracks(count, join, order);
             Box::pin(async move {
                 tokio::select! {
