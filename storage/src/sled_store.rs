@@ -66,8 +66,8 @@ const REVISION_BYTES: usize = 8;
 /// Space on disk that is freed is used again, but never given back. It opens only while 40 MiB are
 /// free on the disk, and writes while 32 MiB are.
 ///
-/// Memory is a small multiple of the 32 MiB cache, and the index of the engine's pages, which all
-/// stay in memory: a page holds about nine entries, and takes some 200 bytes.
+/// Memory is a small multiple of the 32 MiB cache, and the engine's index, all of which stays there:
+/// about 40 bytes for each entry of the store.
 ///
 /// Damage by the medium is noticed, by checksums and by a count of what was acknowledged. What a
 /// crash leaves is never taken for damage; so damage inside the log that looks like it may stay

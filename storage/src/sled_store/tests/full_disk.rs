@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::super::log_check::newest_snapshot;
 use super::super::space::{RESERVE_BYTES, SPARE_BYTES, START_BYTES, opening_bytes};
 use super::*;
 use crate::testing::{SmallDisk, unprivileged};
@@ -202,4 +203,24 @@ fn with_hardly_any_space_a_store_is_still_read() {
     }
     disk.remount("size=160m");
     assert_all_there(&open(&folder), acknowledged);
+}
+
+/// The smallest entries make the largest index.
+#[test]
+fn an_eighth_of_the_log_is_more_than_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SledStore::open(folder.path(), Durability::ProcessCrash).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..600 {
+        let batch =
+            (0..64).fold(Batch::new(), |batch, _| batch.put(rng.u128(..).to_be_bytes(), []));
+        store.commit(&[batch]).unwrap().remove(0).unwrap();
+    }
+    drop(store);
+    let files = folder.path().join("store");
+    let expected = opening_bytes(&files) - SEGMENT_BYTES as u64;
+    drop(open(folder.path()));
+    let snapshot = newest_snapshot(&files).unwrap().unwrap();
+    let index = std::fs::metadata(snapshot).unwrap().len();
+    assert!(index < expected, "{index} bytes, and {expected} were expected");
 }
