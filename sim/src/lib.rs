@@ -54,6 +54,7 @@ mod effects;
 mod failure;
 mod invariant;
 mod life;
+mod observers;
 mod oracle;
 mod plan;
 mod scenario;

@@ -10,18 +10,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight::testing::{BeforeCode, Probe, Seen};
-use ghostlight::{After, Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
 use crate::invariant::Event;
+use crate::observers;
 use crate::plan::{Counter, Fault};
 use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
 /// The longest that a life may take, in virtual time.
-const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
+pub(crate) const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest that what the drive has left behind may take, in virtual time.
 const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
@@ -146,7 +147,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             return LifeEnd::Violated;
         }
         world.set_system(Some(system.clone()));
-        tokio::spawn(observe(world.clone(), system.clone()));
+        tokio::spawn(observers::observe(world.clone(), system.clone()));
         let life = Life { world: world.clone(), system };
         let mut drive = pin!(scenario.drive(&life));
         let driven = poll_fn(|cx| {
@@ -260,34 +261,5 @@ impl Probe for Watch {
                 }
             }
         }))
-    }
-}
-
-/// Observes every run: one observer from its first frame on, one from the middle, one that is slow,
-/// and one that reads a single frame and never goes on.
-async fn observe(world: World, system: System) {
-    loop {
-        let path = world.begun().await;
-        let Some((parent, run_id)) = path.parent() else { continue };
-        let seen =
-            world.durable(|durable| durable.run_at(&path).map_or(0, |run| run.frames.len() as u64));
-        for (after, pause) in [
-            (After::START, Duration::ZERO),
-            (After::number(seen / 2), Duration::ZERO),
-            (After::START, Duration::from_millis(700)),
-            (After::START, LIFE_MAX),
-        ] {
-            let Ok(agent) = system.agent_at(&parent) else { continue };
-            let (world, path, run_id) = (world.clone(), path.clone(), run_id.to_string());
-            let observer = world.next_observer();
-            tokio::spawn(async move {
-                // Cleared meanwhile, or the store has failed.
-                let Ok(mut tail) = agent.tail(&run_id, after).await else { return };
-                while let Some(Ok(frame)) = tail.next().await {
-                    world.tell(&Event::Frame { observer, run: &path, frame: &frame });
-                    tokio::time::sleep(pause).await;
-                }
-            });
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::durable::{Change, Durable};
 use crate::effects::Effects;
 use crate::invariant::{Event, Invariant, Invariants};
 use crate::life::words;
+use crate::observers::Observers;
 use crate::oracle;
 use crate::plan::{Counter, Fault, Plan};
 use crate::trace::{Line, Trace};
@@ -38,8 +39,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Something has happened that ends the life.
     ended: Notify,
-    /// A run was recorded that nobody observes yet.
-    begun: Notify,
+    observers: Observers,
 }
 
 type Holds = Box<dyn Fn(&World) -> bool + Send + Sync>;
@@ -84,9 +84,7 @@ struct Inner {
     violation: Option<Violation>,
     promises: BTreeMap<String, String>,
     system: Option<System>,
-    unobserved: VecDeque<AgentPath>,
     last_begun: Option<AgentPath>,
-    observers: u64,
 }
 
 /// How much has happened in a world.
@@ -131,9 +129,7 @@ impl World {
             violation: None,
             promises: BTreeMap::new(),
             system: None,
-            unobserved: VecDeque::new(),
             last_begun: None,
-            observers: 0,
         };
         let shared = Shared {
             effects: Effects::default(),
@@ -141,7 +137,7 @@ impl World {
             finally,
             inner: Mutex::new(inner),
             ended: Notify::new(),
-            begun: Notify::new(),
+            observers: Observers::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -286,10 +282,10 @@ impl World {
         inner.store_failed = false;
         inner.disk.forget_unsynced();
         let life = inner.life;
-        let running = inner.durable.runs().filter_map(|(_, run)| run.path.clone()).collect();
-        inner.unobserved = running;
+        let recorded = inner.durable.runs().filter_map(|(_, run)| run.path.clone()).collect();
         inner.line("life", format!("life {life} of the process begins"));
         drop(inner);
+        self.shared.observers.begin_life(recorded);
         self.tell(&Event::LifeBegan);
     }
 
@@ -367,20 +363,8 @@ impl World {
         }
     }
 
-    /// Waits for a run that nobody observes yet.
-    pub(crate) async fn begun(&self) -> AgentPath {
-        loop {
-            if let Some(path) = self.lock().unobserved.pop_front() {
-                return path;
-            }
-            self.shared.begun.notified().await;
-        }
-    }
-
-    pub(crate) fn next_observer(&self) -> u64 {
-        let mut inner = self.lock();
-        inner.observers += 1;
-        inner.observers
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.shared.observers
     }
 
     pub(crate) fn disk_busy(&self) -> Duration {
@@ -459,9 +443,8 @@ impl World {
         if let Some(last) = begun.last() {
             inner.last_begun = Some(last.clone());
         }
-        inner.unobserved.extend(begun);
         drop(inner);
-        self.shared.begun.notify_one();
+        self.shared.observers.add(begun);
         self.tell(&Event::Committed { group, changes: &changes });
     }
 
