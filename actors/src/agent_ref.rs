@@ -22,6 +22,7 @@ use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::place::{self, Awaiting, Permit};
+use crate::probe::{Answer, Seen};
 use crate::shared::Shared;
 use crate::sleep::TimeLimit;
 use crate::tail::{After, Stage, Tail};
@@ -91,6 +92,11 @@ impl AgentRef {
         self.node.ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply))).await
     }
 
+    /// Tells the probe what somebody is about to be told.
+    fn answered(&self, run_id: &RunId, answer: Answer<'_>) {
+        self.node.seen(Seen::Answered { agent: &self.path, run_id, answer });
+    }
+
     /// Checks and completes a dispatch.
     pub(crate) fn prepare(
         &self,
@@ -145,7 +151,20 @@ impl AgentRef {
             false => self.permit(&start.run_id).await?,
         };
         let start = StartRun { permit, ..start.clone() };
-        self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
+        let run_id = &start.run_id;
+        let request = |reply| RunRequest::Start(Box::new(start.clone()), reply);
+        let answer = self.ask(run_id, request).await;
+        match &answer {
+            Ok(Started { already_existed, outcome }) => {
+                let already_existed = *already_existed;
+                self.answered(run_id, Answer::Dispatched { already_existed });
+                if let Some(outcome) = outcome {
+                    self.answered(run_id, Answer::Outcome(outcome));
+                }
+            }
+            Err(error) => self.answered(run_id, Answer::NotDispatched(error)),
+        }
+        answer
     }
 
     /// Waits for a place for a new run. Nothing of the run is recorded before, so that whoever
@@ -195,7 +214,9 @@ impl AgentRef {
     /// Reads only.
     pub async fn inspect(&self, run_id: &str) -> Result<Option<Inspection>, Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, RunRequest::Inspect).await
+        let inspection = self.ask(&run_id, RunRequest::Inspect).await?;
+        self.answered(&run_id, Answer::Inspected(inspection.as_ref()));
+        Ok(inspection)
     }
 
     /// Asks for a run to be cancelled. The request is durable when this returns; the run ends as
@@ -208,7 +229,9 @@ impl AgentRef {
     /// Dropped before it returned, the request may or may not have been recorded.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<(), Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, |reply| RunRequest::Cancel(reason.to_owned(), reply)).await
+        self.ask(&run_id, |reply| RunRequest::Cancel(reason.to_owned(), reply)).await?;
+        self.answered(&run_id, Answer::Cancelled);
+        Ok(())
     }
 
     /// The frames of a run, from a point on.
@@ -348,6 +371,7 @@ impl AgentRef {
             for run in &page.runs {
                 let run_id = RunId::new(&run.run_id)?;
                 cleared += usize::from(self.ask(&run_id, RunRequest::Clear).await?);
+                self.answered(&run_id, Answer::Cleared);
             }
             match page.next {
                 Some(next) => after = Some(next),
@@ -391,6 +415,16 @@ impl AgentRef {
 
     /// Waits for a run's end; `waiter` is the run that does, if its wait is recorded.
     pub(crate) async fn outcome(
+        &self,
+        run_id: &RunId,
+        waiter: Option<&Arc<Shared>>,
+    ) -> Result<RawOutcome, Error> {
+        let outcome = self.end_of(run_id, waiter).await?;
+        self.answered(run_id, Answer::Outcome(&outcome));
+        Ok(outcome)
+    }
+
+    async fn end_of(
         &self,
         run_id: &RunId,
         waiter: Option<&Arc<Shared>>,
@@ -451,7 +485,10 @@ impl AgentRef {
                     Some(Ok(frame)) => match reached(&frame, name) {
                         Ok(None) => continue,
                         Ok(Some(milestone)) if is_late(milestone.at) => timeout(),
-                        Ok(Some(milestone)) => Ok(milestone),
+                        Ok(Some(milestone)) => {
+                            self.answered(run_id, Answer::Milestone(&milestone));
+                            Ok(milestone)
+                        }
                         Err(status) => Err(Error::NoMilestone {
                             run_id: run_id.to_string(),
                             milestone: name.to_owned(),

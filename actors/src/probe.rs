@@ -3,8 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_protocol::{AgentPath, Failure, Outcome, RunId};
 use ghostlight_storage::records::LogEntry;
+
+use crate::Error;
+use crate::info::{Inspection, Milestone};
 
 /// Sees what a system does. For tests and simulations: see
 /// [`SystemBuilder::probe`](crate::SystemBuilder::probe).
@@ -56,6 +59,8 @@ pub enum Seen<'a> {
         run: &'a AgentPath,
         /// The step's key.
         key: &'a str,
+        /// Its result, as JSON.
+        result: Result<&'a [u8], &'a Failure>,
     },
     /// An entry of a run's log is durable, and nobody was told of it yet.
     Durable {
@@ -92,9 +97,41 @@ pub enum Seen<'a> {
         /// Where, in words.
         place: &'a str,
     },
+    /// Whoever asked an agent about a run is about to be told the answer.
+    Answered {
+        /// The agent.
+        agent: &'a AgentPath,
+        /// The run.
+        run_id: &'a RunId,
+        /// The answer.
+        answer: Answer<'a>,
+    },
     /// An agent's actor has handled a message: a request, an end, a turn.
     Handled {
         /// The agent.
         agent: &'a AgentPath,
     },
+}
+
+/// What somebody is told who asks about a run, from outside or from the code of another run.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Answer<'a> {
+    /// The run is recorded.
+    Dispatched {
+        /// Whether it was before.
+        already_existed: bool,
+    },
+    /// The dispatch has failed.
+    NotDispatched(&'a Error),
+    /// The run as it stands; `None` if it is not known.
+    Inspected(Option<&'a Inspection>),
+    /// A cancel is recorded, or there is nothing to cancel.
+    Cancelled,
+    /// The run is cleared.
+    Cleared,
+    /// How the run ended; the output is JSON.
+    Outcome(&'a Outcome<Vec<u8>>),
+    /// A milestone that the run has reached.
+    Milestone(&'a Milestone),
 }

@@ -256,7 +256,8 @@ impl<T: Recorded> Future for Step<'_, T> {
                     Told::Ready(result) => {
                         this.stage = Stage::Done;
                         let (run, key) = (&this.shared.path, this.key.as_str());
-                        this.shared.node.seen(Seen::StepTold { run, key });
+                        let told = result.as_deref();
+                        this.shared.node.seen(Seen::StepTold { run, key, result: told });
                         return Poll::Ready(read_result(&this.key, result));
                     }
                 },

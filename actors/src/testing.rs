@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 pub use self::replay::{ReplayError, replay_check};
 use crate::clock::VirtualClock;
-pub use crate::probe::{BeforeCode, Probe, Seen};
+pub use crate::probe::{Answer, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::step::StepKey;
 use crate::system::SystemBuilder;
