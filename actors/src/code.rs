@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -101,16 +102,19 @@ pub(crate) fn resume(panic: String) -> ! {
     std::panic::resume_unwind(Box::new(Located(panic)))
 }
 
+/// What a simulation does with the panics of its thread.
+pub(crate) type OnPanic = Rc<dyn Fn(&PanicHookInfo<'_>)>;
+
 thread_local! {
     /// Where the code that this thread is polling panicked; `None` outside such code.
     static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Who is told of panics of this thread, instead of the hook that was there.
+    pub(crate) static ON_PANIC: RefCell<Option<OnPanic>> = const { RefCell::new(None) };
 }
 
-/// Calls user code, and turns a panic into its message and location.
-///
-/// The location is known to the process's panic hook alone, so that the first call adds one, which
-/// notes it and goes on to the hook that was there. It does nothing outside of our calls.
-pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+/// Adds the one panic hook of ours: it notes where code has panicked, and goes on to the hook that was
+/// there. It does nothing outside of our calls.
+pub(crate) fn hook_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -120,9 +124,19 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
                     *at = location.to_string();
                 }
             });
-            before(info);
+            match ON_PANIC.try_with(|on| on.borrow().clone()).ok().flatten() {
+                Some(tell) => tell(info),
+                None => before(info),
+            }
         }));
     });
+}
+
+/// Calls user code, and turns a panic into its message and location.
+///
+/// The location is known to the process's panic hook alone, so that the first call adds one.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    hook_panics();
     let outer = PANICKED_AT.replace(Some(String::new()));
     let result = catch_unwind(AssertUnwindSafe(call));
     let location = PANICKED_AT.replace(outer);

@@ -57,9 +57,12 @@ mod life;
 mod observers;
 mod oracle;
 mod plan;
+mod repeat;
 mod scenario;
 pub mod scenarios;
+mod shrink;
 mod simulation;
+mod thread;
 mod trace;
 mod world;
 
