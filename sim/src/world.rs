@@ -219,6 +219,11 @@ impl World {
 
     /// Adds a line about somebody.
     pub(crate) fn trace_of(&self, kind: &'static str, who: &str, text: String) {
+        if kind == "effect" && !crate::thread::is_of_a_life() {
+            self.warn(format!(
+                "effect {text} on another thread: when that happens is not simulated"
+            ));
+        }
         self.lock().line(kind, who, text);
         if kind == "effect" {
             self.check_always();

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::path::Path;
 use std::process::{Command, Output};
 
 use ghostlight::SystemBuilder;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::PanicHookInfo;
 use std::rc::Rc;
 
-use crate::code::{ON_PANIC, hook_panics};
+use crate::code::tell_panics;
 
 /// Tells `tell` of every panic of this thread, instead of the process's panic hook, until what it returns is
 /// dropped. The runs of the thread fail with the place of the panic, as ever. `tell` must not panic.
@@ -12,8 +12,7 @@ use crate::code::{ON_PANIC, hook_panics};
 /// There is one such guard a thread: the last one counts.
 #[must_use = "it ends when this is dropped"]
 pub fn panics_told_to(tell: impl Fn(&PanicHookInfo<'_>) + 'static) -> PanicsTold {
-    hook_panics();
-    ON_PANIC.set(Some(Rc::new(tell)));
+    tell_panics(Some(Rc::new(tell)));
     PanicsTold { of_this_thread: PhantomData }
 }
 
@@ -25,6 +24,6 @@ pub struct PanicsTold {
 
 impl Drop for PanicsTold {
     fn drop(&mut self) {
-        ON_PANIC.set(None);
+        tell_panics(None);
     }
 }
