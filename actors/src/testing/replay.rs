@@ -1,6 +1,7 @@
 //! Enters code without a system, from any prefix of what it has recorded.
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,9 @@ use crate::shared::Shared;
 use crate::{Child, RunContext, RunError};
 
 /// Why a run is not the same when it is entered again.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` shows the text, for a test that unwraps it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The first execution failed, and so there is nothing to compare with.
@@ -53,6 +56,12 @@ pub enum ReplayError {
         /// What it did when it was entered again.
         now: String,
     },
+}
+
+impl fmt::Debug for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// One execution of the code.
