@@ -17,6 +17,7 @@ use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::commit::InFlight;
 use self::ending::Ending;
@@ -25,11 +26,12 @@ use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
 use crate::lanes::joins;
+use crate::live_runs::CodeTask;
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
 use crate::place::Permit;
-use crate::probe::Seen;
+use crate::probe::{At, Seen};
 use crate::registry::ErasedChild;
 use crate::shared::{Frozen, Shared};
 use crate::{Error, RunContext};
@@ -215,7 +217,7 @@ impl RunActorState {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         }
         let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        if let Some(first) = shared.node.before_code(&shared.path) {
+        if let Some(first) = shared.node.before_code(&shared.path, At::Entry) {
             body = Box::pin(async move {
                 first.await;
                 body.await
@@ -224,6 +226,9 @@ impl RunActorState {
         let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
+        let gone = CancellationToken::new();
+        let code = CodeTask { task: task.abort_handle(), gone: gone.clone() };
+        shared.node.live.entered(shared.run, code);
         let myself = myself.clone();
         // The code has ended when its task has, and every blocking call it has made.
         self.shared.node.spawn(async move {
@@ -234,6 +239,7 @@ impl RunActorState {
             shared.blocking.close();
             shared.blocking.wait().await;
             shared.node.seen(Seen::Left { run: &shared.path });
+            gone.cancel();
             let _ = myself.cast(RunMsg::CodeEnded(end));
         });
     }

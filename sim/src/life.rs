@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight::testing::{BeforeCode, Probe, Seen};
+use ghostlight::testing::{At, BeforeCode, Probe, Seen};
 use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
 use tokio::time::Instant;
 
@@ -243,7 +243,10 @@ impl Probe for Watch {
         true
     }
 
-    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
+    fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
+        if at != At::Entry {
+            return None;
+        }
         let (_, faults, _) = self.0.count(Counter::Entry);
         let fault = faults.into_iter().next()?;
         self.0.tell(&Event::Fault(fault));
