@@ -138,7 +138,7 @@ impl Actor for RunActor {
             dormant_timer: false,
         };
         // The process was lost between the request and the end.
-        let cancelling = state.record.state.cancelling;
+        let cancelling = state.record.state.cancelling && !planted(Planted::ForgetCancel);
         if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
             if cancelling {

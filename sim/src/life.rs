@@ -15,16 +15,19 @@ use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
+use crate::durable::Durable;
 use crate::invariant::Event;
 use crate::observers;
 use crate::plan::{Counter, Fault};
 use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
-/// The longest that a life may take, in virtual time.
-pub(crate) const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
-/// The longest that what the drive has left behind may take, in virtual time.
-const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
+/// counts as stuck.
+pub const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
+/// The longest that what the drive has left behind may take, in virtual time: 31 days. Whatever takes
+/// longer counts as stuck.
+pub const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// One life of the simulated process, as the drive of a scenario sees it.
 pub struct Life {
@@ -196,16 +199,21 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
 async fn settle(world: &World) -> LifeEnd {
     let wait = async {
         loop {
-            // Frames, hooks and observers of what has just ended get their turn.
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            if world.durable(crate::durable::Durable::is_settled) {
-                break;
+            // Frames, hooks and observers of what has just ended get their turn, for which they may have
+            // to wait for the disk.
+            let turn = Duration::from_secs(5);
+            tokio::time::sleep(turn).await;
+            if world.store_failed() {
+                // What is on the disk was not told to everybody, and cannot be any more.
+                return LifeEnd::Killed;
+            }
+            if world.idle_for(turn) && world.durable(Durable::is_settled) {
+                return LifeEnd::Settled;
             }
         }
     };
     match tokio::time::timeout(SETTLE_MAX, wait).await {
-        Ok(()) => LifeEnd::Settled,
-        Err(_) if world.store_failed() => LifeEnd::Killed,
+        Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));
             LifeEnd::Violated
@@ -243,22 +251,26 @@ impl Probe for Watch {
         true
     }
 
-    fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
-        if at != At::Entry {
+    fn before_code(&self, run: &AgentPath, _: At<'_>) -> Option<BeforeCode> {
+        let (_, faults, _) = self.0.count(Counter::Code);
+        let mut before = Vec::new();
+        for fault in faults {
+            self.0.tell(&Event::Fault(fault));
+            match fault {
+                Fault::CrashRun => disturb::crash_run(&self.0, run),
+                fault => before.push(fault),
+            }
+        }
+        if before.is_empty() {
             return None;
         }
-        let (_, faults, _) = self.0.count(Counter::Entry);
-        let fault = faults.into_iter().next()?;
-        self.0.tell(&Event::Fault(fault));
-        let world = self.0.clone();
-        let run = run.clone();
+        let (world, run) = (self.0.clone(), run.clone());
         Some(Box::pin(async move {
-            match fault {
-                Fault::StallChild(ms) => {
+            for fault in before {
+                if let Fault::StallChild(ms) = fault {
                     world.trace("fault", format!("{run} stalls for {ms} ms"));
                     tokio::time::sleep(Duration::from_millis(ms)).await;
-                }
-                _ => {
+                } else {
                     world.trace("fault", format!("{run} panics"));
                     panic!("simulated");
                 }

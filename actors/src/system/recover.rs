@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ghostlight_protocol::AgentPath;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_storage as storage;
 use storage::records::{IncarnationRecord, LiveRecord, OwedRecord, QueuedRecord};
 use storage::{Changes, Committer, Expect, Key, codec};
@@ -54,7 +55,7 @@ pub(super) async fn find_work(
         note(&live.agent_type, &live.run_id);
         note_parent(&live.parent, &live.run_id, &mut note);
         // What waits for a timer is woken by it.
-        if !live.waiting {
+        if !live.waiting && !planted(Planted::IgnoreLive) {
             parents.insert(live.parent);
         }
         Ok(())
@@ -120,6 +121,9 @@ pub(super) async fn sweep(node: Arc<Node>) {
         Ok(0) => {}
         Ok(swept) => tracing::info!(swept, "payloads that nothing refers to were removed"),
         Err(error) => tracing::error!(%error, "payloads that nothing refers to were not removed"),
+    }
+    if planted(Planted::ForgetPurge) {
+        node.purge.notified().await;
     }
     loop {
         if let Err(error) = purge(&node.committer).await {
