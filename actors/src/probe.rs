@@ -19,12 +19,24 @@ pub trait Probe: Send + Sync + 'static {
     /// crashed, so that nobody is told of the entry.
     fn see(&self, seen: Seen<'_>) -> bool;
 
-    /// What the code of a run has to wait for before its first line, right after
-    /// [`Seen::Entered`]. A panic of it is a panic of the code.
-    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
-        let _ = run;
+    /// What the code of a run has to wait for at a place of it. A panic of it is a panic of the code.
+    fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
+        let _ = (run, at);
         None
     }
+}
+
+/// A place in the code of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum At<'a> {
+    /// Before its first line, right after [`Seen::Entered`].
+    Entry,
+    /// Inside the step with this key, before the first line of its body, right after
+    /// [`Seen::StepBegan`].
+    Step(&'a str),
+    /// After the step with this key, before the code goes on, right after [`Seen::StepTold`].
+    AfterStep(&'a str),
 }
 
 /// What [`Probe::before_code`] puts before a run's code.

@@ -18,6 +18,7 @@ use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::commit::InFlight;
 use self::ending::Ending;
@@ -27,11 +28,12 @@ use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
 use crate::lanes::joins;
+use crate::live_runs::CodeTask;
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
 use crate::place::Permit;
-use crate::probe::Seen;
+use crate::probe::{At, Seen};
 use crate::registry::ErasedChild;
 use crate::shared::{Frozen, Shared};
 use crate::{Error, RunContext};
@@ -138,7 +140,7 @@ impl Actor for RunActor {
             dormant_timer: false,
         };
         // The process was lost between the request and the end.
-        let cancelling = state.record.state.cancelling;
+        let cancelling = state.record.state.cancelling && !planted(Planted::ForgetCancel);
         if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
             if cancelling {
@@ -217,13 +219,9 @@ impl RunActorState {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         }
         let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        if let Some(first) = shared.node.before_code(&shared.path) {
-            let shared = Arc::clone(&shared);
+        if let Some(first) = shared.before_code(At::Entry) {
             body = Box::pin(async move {
-                // The probe makes the code wait here, as a source outside would, and not the user.
-                shared.lock().reads_source = true;
                 first.await;
-                shared.lock().reads_source = false;
                 body.await
             });
         }
@@ -233,6 +231,9 @@ impl RunActorState {
         let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
+        let gone = CancellationToken::new();
+        let code = CodeTask { task: task.abort_handle(), gone: gone.clone() };
+        shared.node.live.entered(shared.run, code);
         let myself = myself.clone();
         // The code has ended when its task has, and every blocking call it has made.
         self.shared.node.spawn(async move {
@@ -243,6 +244,7 @@ impl RunActorState {
             shared.blocking.close();
             shared.blocking.wait().await;
             shared.node.seen(Seen::Left { run: &shared.path });
+            gone.cancel();
             let _ = myself.cast(RunMsg::CodeEnded(end));
         });
     }

@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     outside_told: bool,
     /// The code reads a stream from outside, whose offset is recorded: it may wait for that.
     pub(crate) reads_source: bool,
+    /// How many waits of the code are the probe's.
+    pub(crate) probed: usize,
     /// Why the code does not fit the log.
     mismatch: Option<Mismatch>,
 }
@@ -161,6 +163,7 @@ impl Shared {
             outside: false,
             outside_told: false,
             reads_source: false,
+            probed: 0,
             mismatch: None,
         };
         Self {
@@ -423,6 +426,7 @@ impl Shared {
         inner.outside = wakers.is_empty()
             && inner.frozen.is_none()
             && !inner.reads_source
+            && inner.probed == 0
             && !inner.waits_for_context();
         let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
         let doubt = in_doubt.then_some(inner.activity);

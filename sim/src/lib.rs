@@ -70,7 +70,7 @@ pub use durable::{Change, Durable, DurableRun};
 pub use effects::Effects;
 pub use failure::{Failure, Report};
 pub use invariant::{Event, Invariant, Invariants};
-pub use life::Life;
+pub use life::{LIFE_MAX, Life, SETTLE_MAX};
 pub use plan::{BadPlan, Fault, Plan, Planned};
 pub use scenario::Scenario;
 pub use simulation::Simulation;

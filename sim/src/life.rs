@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight::testing::{BeforeCode, Probe, Seen};
+use ghostlight::testing::{At, BeforeCode, Probe, Seen};
 use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
+use crate::durable::Durable;
 use crate::invariant::Event;
 use crate::observers;
 use crate::plan::{Counter, Fault};
@@ -21,10 +22,12 @@ use crate::scenario::Erased;
 use crate::thread::{self, OfALife, Watchdog};
 use crate::world::{Cut, World};
 
-/// The longest that a life may take, in virtual time.
-pub(crate) const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
-/// The longest that what the drive has left behind may take, in virtual time.
-const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
+/// counts as stuck.
+pub const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
+/// The longest that what the drive has left behind may take, in virtual time: 31 days. Whatever takes
+/// longer counts as stuck.
+pub const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// One life of the simulated process, as the drive of a scenario sees it.
 pub struct Life {
@@ -192,16 +195,21 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
 async fn settle(world: &World) -> LifeEnd {
     let wait = async {
         loop {
-            // Frames, hooks and observers of what has just ended get their turn.
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            if world.durable(crate::durable::Durable::is_settled) {
-                break;
+            // Frames, hooks and observers of what has just ended get their turn, for which they may have
+            // to wait for the disk.
+            let turn = Duration::from_secs(5);
+            tokio::time::sleep(turn).await;
+            if world.store_failed() {
+                // What is on the disk was not told to everybody, and cannot be any more.
+                return LifeEnd::Killed;
+            }
+            if world.idle_for(turn) && world.durable(Durable::is_settled) {
+                return LifeEnd::Settled;
             }
         }
     };
     match tokio::time::timeout(SETTLE_MAX, wait).await {
-        Ok(()) => LifeEnd::Settled,
-        Err(_) if world.store_failed() => LifeEnd::Killed,
+        Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));
             LifeEnd::Violated
@@ -224,6 +232,15 @@ fn stuck(world: &World) -> String {
 /// Passes what the system tells of itself on to those who check.
 struct Watch(World);
 
+impl Watch {
+    fn attempt(&self, run: &AgentPath) -> u32 {
+        self.0.durable(|durable| {
+            let record = durable.run_at(run).and_then(|run| run.record.as_ref());
+            record.map_or(0, |record| record.attempt)
+        })
+    }
+}
+
 impl Probe for Watch {
     fn see(&self, seen: Seen<'_>) -> bool {
         match seen {
@@ -235,18 +252,9 @@ impl Probe for Watch {
                 thread::polled();
                 return true;
             }
-            Seen::Entered { run, attempt } => {
-                // Counted by `before_code`, which follows.
-                let entry = self.0.counts().entries + 1;
-                let text = format!("{entry}: the code is entered, attempt {attempt}");
-                self.0.trace_of("entry", run.as_str(), text);
-            }
-            Seen::StepBegan { run, key } => {
-                if !thread::is_of_a_life() {
-                    let text = "is executed on another thread: nothing of that is simulated";
-                    self.0.warn(format!("step {key:?} of {run} {text}"));
-                }
-                self.0.trace_of("step", run.as_str(), format!("{key:?} begins"));
+            Seen::StepBegan { run, key } if !thread::is_of_a_life() => {
+                let text = "is executed on another thread: nothing of that is simulated";
+                self.0.warn(format!("step {key:?} of {run} {text}"));
             }
             Seen::Blocking { run, key } => {
                 let text = "blocks a thread: nothing of it is simulated";
@@ -267,19 +275,33 @@ impl Probe for Watch {
         true
     }
 
-    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
-        let (_, faults, _) = self.0.count(Counter::Entry);
-        let fault = faults.into_iter().next()?;
-        self.0.tell(&Event::Fault(fault));
-        let world = self.0.clone();
-        let run = run.clone();
-        Some(Box::pin(async move {
+    fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
+        let (place, faults, _) = self.0.count(Counter::Code);
+        let text = match at {
+            At::Entry => format!("{place}: the code is entered, attempt {}", self.attempt(run)),
+            At::Step(key) => format!("{place}: step {key:?} begins"),
+            At::AfterStep(key) => format!("{place}: the code has the result of step {key:?}"),
+            _ => place.to_string(),
+        };
+        self.0.trace_of("code", run.as_str(), text);
+        let mut before = Vec::new();
+        for fault in faults {
+            self.0.tell(&Event::Fault(fault));
             match fault {
-                Fault::StallChild(ms) => {
+                Fault::CrashRun => disturb::crash_run(&self.0, run),
+                fault => before.push(fault),
+            }
+        }
+        if before.is_empty() {
+            return None;
+        }
+        let (world, run) = (self.0.clone(), run.clone());
+        Some(Box::pin(async move {
+            for fault in before {
+                if let Fault::StallChild(ms) = fault {
                     world.trace("fault", format!("{run} stalls for {ms} ms"));
                     tokio::time::sleep(Duration::from_millis(ms)).await;
-                }
-                _ => {
+                } else {
                     world.trace("fault", format!("{run} panics"));
                     panic!("simulated");
                 }

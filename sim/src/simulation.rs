@@ -65,7 +65,8 @@ impl Simulation {
     }
 
     /// Kills the process just before, in the middle of, and just after each group of commits of the
-    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups.
+    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups; after
+    /// every other first kill, time passes until the process is started again.
     pub fn crash_at_every_commit(mut self) -> Self {
         self.commits = true;
         self
@@ -172,10 +173,11 @@ impl Simulation {
             self.one(plan, &mut report)?;
             return Ok(report);
         }
-        let calm = self.one(&Plan::calm(0), &mut report)?;
+        let world = self.one(&Plan::calm(0), &mut report)?;
+        let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
-        let plans = self.plans(calm);
+        let plans = self.plans(calm, &world.groups());
         for plan in &plans {
             self.one(plan, &mut report)?;
             if let Some(watch) = &self.watch {
@@ -204,16 +206,16 @@ impl Simulation {
         &self,
         seeds: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<Plan>, Box<Failure>> {
-        let calm = self.one(&Plan::calm(0), &mut Report::default())?;
+        let calm = self.one(&Plan::calm(0), &mut Report::default())?.counts();
         Ok(seeds.map(|seed| self.random(seed, calm)).collect())
     }
 
     /// Executes one plan.
-    fn one(&self, plan: &Plan, report: &mut Report) -> Result<Counts, Box<Failure>> {
+    fn one(&self, plan: &Plan, report: &mut Report) -> Result<World, Box<Failure>> {
         match self.execute(plan) {
             Ok(world) => {
                 report.add(plan, &world);
-                Ok(world.counts())
+                Ok(world)
             }
             Err(failed) => {
                 let mut failure = self.shrink(plan, failed);
@@ -223,15 +225,19 @@ impl Simulation {
         }
     }
 
-    fn plans(&self, calm: Counts) -> Vec<Plan> {
+    /// The plans that were asked for; `groups` has the batches of each group of the calm world.
+    fn plans(&self, calm: Counts, groups: &[u32]) -> Vec<Plan> {
         let mut plans = Vec::new();
         let mut chance = fastrand::Rng::with_seed(calm.commits);
-        let kill = |chance: &mut fastrand::Rng| {
-            [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter][chance.usize(..3)]
+        let kill = |chance: &mut fastrand::Rng, at: u64| {
+            let batches = usize::try_from(at - 1).ok().and_then(|at| groups.get(at));
+            // Beyond the calm world nobody knows how large a group is.
+            let kills = Fault::kills(batches.copied().unwrap_or(2));
+            kills[chance.usize(..kills.len())]
         };
         if self.commits {
-            for at in 1..=calm.commits {
-                for fault in [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter] {
+            for (at, batches) in (1..).zip(groups) {
+                for fault in Fault::kills(*batches) {
                     plans.push(Plan::calm(0).with(fault, at));
                 }
             }
@@ -240,8 +246,10 @@ impl Simulation {
         for _ in 0..pairs {
             let first = chance.u64(1..=calm.commits);
             let second = first + chance.u64(1..=calm.commits);
-            let plan = Plan::calm(0).with(kill(&mut chance), first);
-            plans.push(plan.with(kill(&mut chance), second));
+            let plan = Plan::calm(0).with(kill(&mut chance, first), first);
+            let plan = plan.with(kill(&mut chance, second), second);
+            // Every other process is not started again at once.
+            plans.push(if chance.bool() { plan.with(down(&mut chance), 1) } else { plan });
         }
         let at_messages =
             [(self.evictions, Fault::Evict), (self.parent_crashes, Fault::CrashParent)];
@@ -265,24 +273,30 @@ impl Simulation {
         let mut tolerated = vec![Fault::Cancel, Fault::PanicChild, Fault::StallChild(0)];
         tolerated.retain(|fault| self.scenario.tolerates(*fault));
         for _ in 0..chance.u64(1..=5) {
-            let fault = match chance.usize(..12 + tolerated.len()) {
+            let fault = match chance.usize(..16 + tolerated.len()) {
                 0 | 1 => Fault::KillBefore,
                 2 | 3 => Fault::KillAfter,
                 4 => Fault::KillTorn(chance.u32(1..4)),
                 5 => Fault::Stall(chance.u64(1..30_000)),
-                6 => Fault::Fail,
+                6 => Fault::Fail([0, 1, u32::MAX][chance.usize(..3)]),
                 7 => Fault::Jump(chance.i64(-600_000..3_600_000)),
                 8 => Fault::Duplicate,
                 9 | 10 => Fault::Evict,
                 11 => Fault::CrashParent,
-                other => match tolerated[other - 12] {
+                12 => Fault::CrashRun,
+                13 => Fault::StallRead(chance.u64(1..30_000)),
+                14 => Fault::FailRead,
+                15 => down(&mut chance),
+                other => match tolerated[other - 16] {
                     Fault::StallChild(_) => Fault::StallChild(chance.u64(1..600_000)),
                     fault => fault,
                 },
             };
             let most = match fault {
                 Fault::Evict | Fault::CrashParent => calm.messages,
-                Fault::StallChild(_) | Fault::PanicChild => calm.entries,
+                Fault::StallChild(_) | Fault::PanicChild | Fault::CrashRun => calm.code,
+                Fault::StallRead(_) | Fault::FailRead => calm.reads,
+                Fault::Down(_) => 2,
                 _ => calm.commits,
             };
             plan = plan.with(fault, chance.u64(1..=most * 3 / 2 + 1));
@@ -363,6 +377,11 @@ impl Simulation {
             Some(violation) => Err(Failed::of(&world, violation)),
         }
     }
+}
+
+/// A time between two lives: from a blink to a fortnight.
+fn down(chance: &mut fastrand::Rng) -> Fault {
+    Fault::Down(10u64.pow(chance.u32(1..=9)) + chance.u64(..200_000_000))
 }
 
 /// A world in which something does not hold.

@@ -68,10 +68,11 @@ fn a_report_warns_of_it() {
 #[test]
 fn a_stall_of_the_plan_is_no_foreign_await() {
     let simulation = Simulation::new(Waiting(false));
-    let plan: Plan = "stall-child:5000@1 kill-after@4 stall-child:7000@2".parse().unwrap();
+    let plan: Plan =
+        "stall-child:5000@1 stall-child:50@2 stall-child:50@3 kill-after@4".parse().unwrap();
     let trace = simulation.trace(&plan).unwrap();
     let stalls = trace.iter().filter(|line| line.text.contains(" stalls for "));
-    assert_eq!(stalls.count(), 2, "the stalls happened");
+    assert_eq!(stalls.count(), 3, "at the entry, in a step, and after it");
     let report = Simulation::new(Waiting(false)).plan(plan).check();
     assert!(report.warnings.is_empty(), "{report}");
     // What the code awaits after a stall is its own.
