@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     outside_told: bool,
     /// The code reads a stream from outside, whose offset is recorded: it may wait for that.
     pub(crate) reads_source: bool,
+    /// How many waits of the code are the probe's.
+    pub(crate) probed: usize,
     /// Why the code does not fit the log.
     mismatch: Option<Mismatch>,
 }
@@ -162,6 +164,7 @@ impl Shared {
             outside: false,
             outside_told: false,
             reads_source: false,
+            probed: 0,
             mismatch: None,
         };
         Self {

@@ -84,6 +84,7 @@ impl Shared {
         inner.outside = wakers.is_empty()
             && inner.frozen.is_none()
             && !inner.reads_source
+            && inner.probed == 0
             && !inner.waits_for_context();
         let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
         let doubt = in_doubt.then_some(inner.activity);
