@@ -23,7 +23,7 @@ use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
 /// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
-/// counts as stuck.
+/// counts as stuck, unless [`Simulation::life_max`](crate::Simulation::life_max) says otherwise.
 pub const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest that what the drive has left behind may take, in virtual time: 31 days. Whatever takes
 /// longer counts as stuck.
@@ -157,7 +157,11 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             let polled = catch_unwind(AssertUnwindSafe(|| drive.as_mut().poll(cx)));
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
-        match driven.await {
+        let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
+            world.violated("the drive comes to an end", stuck(world));
+            return LifeEnd::Violated;
+        };
+        match driven {
             Ok(Ok(())) => {}
             // The store takes no writes any more: the process has to be started again.
             Ok(Err(_)) | Err(_) if world.store_failed() => return LifeEnd::Killed,
@@ -179,8 +183,8 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             Cut::Violated => LifeEnd::Violated,
         },
         end = life => end,
-        () = tokio::time::sleep(LIFE_MAX) => {
-            world.violated("the drive comes to an end", stuck(world));
+        () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
+            world.violated("every start succeeds", stuck(world));
             LifeEnd::Violated
         }
     };
@@ -212,7 +216,7 @@ async fn settle(world: &World) -> LifeEnd {
             }
         }
     };
-    match tokio::time::timeout(SETTLE_MAX, wait).await {
+    match tokio::time::timeout(SETTLE_MAX.min(world.life_max()), wait).await {
         Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));

@@ -1,7 +1,9 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
+use std::time::Duration;
+
 use crate::failure::{Failure, PLAN_VARIABLE, Report};
-use crate::life::{LifeEnd, live};
+use crate::life::{LIFE_MAX, LifeEnd, live};
 use crate::plan::{Fault, Plan};
 use crate::scenario::{Erased, Scenario};
 use crate::trace::Line;
@@ -25,6 +27,7 @@ pub struct Simulation {
     parent_crashes: bool,
     seeds: u64,
     commits_max: u64,
+    life_max: Duration,
     most: usize,
 }
 
@@ -44,6 +47,7 @@ impl Simulation {
             parent_crashes: false,
             seeds: 0,
             commits_max: COMMITS_MAX,
+            life_max: LIFE_MAX,
             most: usize::MAX,
         }
     }
@@ -105,6 +109,13 @@ impl Simulation {
     /// Takes a world for endless after so many groups of commits: 20,000 unless it is set.
     pub fn commits_max(mut self, groups: u64) -> Self {
         self.commits_max = groups;
+        self
+    }
+
+    /// Takes a drive for stuck after so much virtual time in one life, and what it has left behind, too:
+    /// [`LIFE_MAX`] unless it is set, and for the latter [`SETTLE_MAX`](crate::SETTLE_MAX) at most.
+    pub fn life_max(mut self, time: Duration) -> Self {
+        self.life_max = time;
         self
     }
 
@@ -329,7 +340,8 @@ impl Simulation {
             "a simulation makes runtimes of its own: call it from a plain #[test], not from #[tokio::test]"
         );
         let scenario = &*self.scenario;
-        let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
+        let world =
+            World::new(plan.clone(), scenario.invariants(), self.commits_max, self.life_max);
         let lives = plan.faults.len() + SPARE_LIVES;
         let mut settled = 0;
         for _ in 0..lives {

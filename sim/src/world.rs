@@ -75,6 +75,7 @@ struct Inner {
     jumped_ms: i64,
     counts: Counts,
     commits_max: u64,
+    life_max: Duration,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
     /// Until when it does, or did last, in this life.
@@ -93,7 +94,12 @@ struct Inner {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, invariants: Invariants, commits_max: u64) -> Self {
+    pub(crate) fn new(
+        plan: Plan,
+        invariants: Invariants,
+        commits_max: u64,
+        life_max: Duration,
+    ) -> Self {
         let Invariants { always, finally, others } = invariants;
         let mut all = oracle::all();
         all.extend(others);
@@ -111,6 +117,7 @@ impl World {
             jumped_ms: 0,
             counts: Counts::default(),
             commits_max,
+            life_max,
             disk_busy: Duration::ZERO,
             busy_until: None,
             settled: false,
@@ -174,6 +181,11 @@ impl World {
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
+    }
+
+    /// The longest that the drive may take in this life.
+    pub(crate) fn life_max(&self) -> Duration {
+        self.lock().life_max
     }
 
     pub(crate) fn counts(&self) -> Counts {

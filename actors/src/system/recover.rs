@@ -55,7 +55,7 @@ pub(super) async fn find_work(
         note(&live.agent_type, &live.run_id);
         note_parent(&live.parent, &live.run_id, &mut note);
         // What waits for a timer is woken by it.
-        if !live.waiting && !planted(Planted::IgnoreLive) {
+        if !live.waiting {
             parents.insert(live.parent);
         }
         Ok(())
