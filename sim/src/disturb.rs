@@ -4,6 +4,7 @@ use ghostlight::storage::payload::Payload;
 use ghostlight::testing::crash_agent;
 use ghostlight::{AgentPath, DispatchOptions, Error};
 
+use crate::invariant::Event;
 use crate::plan::Fault;
 use crate::world::World;
 
@@ -79,6 +80,7 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
     match fault {
         Fault::CrashParent => {
             world.trace("fault", format!("{agent} crashes"));
+            world.tell(&Event::AgentCrashed { agent });
             crash_agent(&system, agent);
         }
         Fault::Evict => {

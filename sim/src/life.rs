@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight::testing::{BeforeCode, Probe, Seen};
-use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
@@ -22,7 +22,7 @@ use crate::scenario::Erased;
 use crate::world::{Cut, World};
 
 /// The longest that a life may take, in virtual time.
-pub(crate) const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
+const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest that what the drive has left behind may take, in virtual time.
 const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
@@ -131,6 +131,10 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         let builder = SystemBuilder::on_backend(DiskOfLife::new(world))
             .clock(world.clock())
             .seed(world.seed())
+            .limits(Limits {
+                unread_frames_max: observers::unread_max(world.plan().seed),
+                ..Limits::default()
+            })
             .probe(Arc::new(Watch(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
         let system = match scenario.agents(builder, world).start().await {
@@ -198,14 +202,19 @@ async fn settle(world: &World) -> LifeEnd {
         loop {
             // Frames, hooks and observers of what has just ended get their turn.
             tokio::time::sleep(Duration::from_secs(5)).await;
-            if world.durable(crate::durable::Durable::is_settled) {
-                break;
+            let settled = world.durable(crate::durable::Durable::is_settled);
+            if world.store_failed() {
+                // Nothing comes to its end any more before the next start.
+                return if settled { LifeEnd::Settled } else { LifeEnd::Killed };
+            }
+            // Nobody who reads is cut off.
+            if settled && world.observers().are_done() {
+                return LifeEnd::Settled;
             }
         }
     };
     match tokio::time::timeout(SETTLE_MAX, wait).await {
-        Ok(()) => LifeEnd::Settled,
-        Err(_) if world.store_failed() => LifeEnd::Killed,
+        Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));
             LifeEnd::Violated
@@ -219,7 +228,10 @@ fn stuck(world: &World) -> String {
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
-    format!("after a long time these are not done: {}", left.join(", "))
+    match left.is_empty() {
+        true => "after a long time an observer has not come to the end of its run".to_owned(),
+        false => format!("after a long time these are not done: {}", left.join(", ")),
+    }
 }
 
 /// Passes what the system tells of itself on to those who check.

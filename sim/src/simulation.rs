@@ -1,5 +1,8 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
+use std::cell::OnceCell;
+
+use crate::calm::{self, Calm};
 use crate::failure::{Failure, PLAN_VARIABLE, Report};
 use crate::life::{LifeEnd, live};
 use crate::plan::{Fault, Plan};
@@ -26,6 +29,8 @@ pub struct Simulation {
     seeds: u64,
     commits_max: u64,
     most: usize,
+    /// How runs end when nothing goes wrong, once that was executed.
+    calm: OnceCell<Calm>,
 }
 
 /// Is told how many plans were executed, of how many.
@@ -45,6 +50,7 @@ impl Simulation {
             seeds: 0,
             commits_max: COMMITS_MAX,
             most: usize::MAX,
+            calm: OnceCell::new(),
         }
     }
 
@@ -149,10 +155,11 @@ impl Simulation {
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
+            self.calm(&mut Report::default())?;
             self.one(plan, &mut report)?;
             return Ok(report);
         }
-        let calm = self.one(&Plan::calm(0), &mut report)?;
+        let calm = self.calm(&mut report)?;
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
         let plans = self.plans(calm);
@@ -170,6 +177,9 @@ impl Simulation {
     /// # Errors
     /// The failure, if something does not hold under the plan.
     pub fn trace(&self, plan: &Plan) -> Result<Vec<Line>, Box<Failure>> {
+        if self.calm.get().is_none() {
+            self.calm(&mut Report::default())?;
+        }
         match self.execute(plan) {
             Ok(world) => Ok(world.take_trace()),
             Err(failed) => Err(Box::new(self.shrink(plan, failed))),
@@ -184,8 +194,13 @@ impl Simulation {
         &self,
         seeds: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<Plan>, Box<Failure>> {
-        let calm = self.one(&Plan::calm(0), &mut Report::default())?;
+        let calm = self.calm(&mut Report::default())?;
         Ok(seeds.map(|seed| self.random(seed, calm)).collect())
+    }
+
+    /// Executes the plan in which nothing goes wrong, which all others are measured by.
+    fn calm(&self, report: &mut Report) -> Result<Counts, Box<Failure>> {
+        self.one(&Plan::calm(0), report)
     }
 
     /// Executes one plan.
@@ -340,9 +355,27 @@ impl Simulation {
         if settled < 2 {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
+        self.compare(plan, &world);
         match world.violation() {
             None => Ok(world),
             Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
+        }
+    }
+
+    /// Compares how runs have ended with the calm world, or keeps it, if that is it.
+    fn compare(&self, plan: &Plan, world: &World) {
+        if world.violation().is_some() || !self.scenario.is_deterministic() {
+            return;
+        }
+        let Some(calm) = self.calm.get() else {
+            if *plan == Plan::calm(0) {
+                let _ = self.calm.set(world.durable(Calm::new));
+            }
+            return;
+        };
+        let differs = world.durable(|durable| calm.differs(durable));
+        if let Some(text) = differs.filter(|_| !calm::changes_ends(plan)) {
+            world.violated("every run ends as it does in peace", text);
         }
     }
 }

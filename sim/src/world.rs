@@ -178,6 +178,12 @@ impl World {
         self.lock().plan.clone()
     }
 
+    /// Whether the plan has a fault of those that a scenario [tolerates](crate::Scenario::tolerates):
+    /// then runs may end otherwise than they would.
+    pub fn ends_may_change(&self) -> bool {
+        crate::calm::changes_ends(&self.lock().plan)
+    }
+
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
@@ -302,8 +308,10 @@ impl World {
         inner.system = system;
     }
 
+    /// The system of this life, unless that is over.
     pub(crate) fn system(&self) -> Option<System> {
-        self.lock().system.clone()
+        let inner = self.lock();
+        inner.system.clone().filter(|_| !inner.killed)
     }
 
     pub(crate) fn end_life(&self) {

@@ -1,12 +1,20 @@
-//! An attempt is lost with its process, and with nothing else: no wake, eviction or crash of a parent
-//! counts as one.
+//! An attempt is lost with the process that has it, and with nothing else: no wake, eviction or crash of
+//! a parent counts as one, nor does a process that never came to the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ghostlight::protocol::RunKey;
+use ghostlight::protocol::run::Phase;
 
 use crate::durable::Durable;
 use crate::invariant::{Event, Invariant};
 
 #[derive(Default)]
 pub(super) struct Attempts {
-    life: u32,
+    /// The runs that this life has begun, or taken over.
+    owned: BTreeSet<RunKey>,
+    lost: BTreeMap<RunKey, u32>,
+    attempts: BTreeMap<RunKey, u32>,
 }
 
 impl Invariant for Attempts {
@@ -16,21 +24,85 @@ impl Invariant for Attempts {
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
-            Event::LifeBegan => self.life += 1,
+            Event::LifeEnded => {
+                for run in std::mem::take(&mut self.owned) {
+                    let record = durable.run(run).and_then(|run| run.record.as_ref());
+                    let state = record.map(|record| record.state);
+                    // What waits has no attempt to lose; what is parked keeps its own.
+                    if state.is_some_and(|s| s.phase == Phase::Running && s.interrupted.is_none()) {
+                        *self.lost.entry(run).or_default() += 1;
+                    }
+                }
+            }
             Event::Committed { changes, .. } => {
-                for change in changes.iter().filter(|change| change.key.kind() == "record") {
-                    let run = change.key.run().and_then(|key| durable.run(key));
-                    let Some(record) = run.and_then(|run| run.record.as_ref()) else { continue };
-                    if record.attempt > self.life {
-                        return Err(format!(
-                            "{} of {} is at attempt {} in life {}",
-                            record.run_id, record.parent, record.attempt, self.life
-                        ));
+                for change in *changes {
+                    let Some(key) = change.key.run() else { continue };
+                    match change.key.kind() {
+                        "live" if change.after.is_some() => _ = self.owned.insert(key),
+                        "record" => self.judge(key, durable)?,
+                        _ => {}
                     }
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Attempts {
+    fn judge(&mut self, key: RunKey, durable: &Durable) -> Result<(), String> {
+        let Some(record) = durable.run(key).and_then(|run| run.record.as_ref()) else {
+            return Ok(());
+        };
+        let (id, parent, attempt) = (&record.run_id, &record.parent, record.attempt);
+        let lost = self.lost.get(&key).copied().unwrap_or(0);
+        if attempt > 1 + lost {
+            return Err(format!("{id} of {parent} is at attempt {attempt}, and has lost {lost}"));
+        }
+        let before = self.attempts.insert(key, attempt).unwrap_or(0);
+        if attempt < before {
+            return Err(format!("{id} of {parent} was at attempt {before}, and is at {attempt}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires, record};
+    use super::*;
+
+    fn at(attempt: u32, phase: Phase) -> ghostlight::storage::records::RunRecord {
+        let mut record = record("r", phase);
+        record.attempt = attempt;
+        record
+    }
+
+    #[test]
+    fn a_process_that_is_lost_takes_one_attempt() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        history.run("r", &at(2, Phase::Running)).commit().unwrap();
+        fires(history.run("r", &at(3, Phase::Running)).commit(), "has lost 1");
+        fires(history.run("r", &at(1, Phase::Running)).commit(), "was at attempt 2");
+    }
+
+    #[test]
+    fn what_waits_outside_memory_loses_none() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Suspended)).commit().unwrap();
+        history.restart().unwrap();
+        fires(history.run("r", &at(2, Phase::Running)).commit(), "has lost 0");
+    }
+
+    #[test]
+    fn a_life_that_never_came_to_the_run_takes_none() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        history.restart().unwrap();
+        fires(history.run("r", &at(3, Phase::Running)).commit(), "has lost 1");
     }
 }
