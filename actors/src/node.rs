@@ -246,7 +246,12 @@ impl Node {
 
     /// Whether code that awaits what is not recorded is told of.
     pub(crate) fn watches_code(&self) -> bool {
-        cfg!(debug_assertions) || self.probe.is_some()
+        cfg!(debug_assertions) || self.has_probe()
+    }
+
+    /// Whether somebody is told what happens.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe.is_some()
     }
 
     /// Tells the probe, if there is one. `false` when the system has just crashed.

@@ -58,9 +58,12 @@ mod life;
 mod observers;
 mod oracle;
 mod plan;
+mod repeat;
 mod scenario;
 pub mod scenarios;
+mod shrink;
 mod simulation;
+mod thread;
 mod trace;
 mod world;
 

@@ -210,6 +210,7 @@ mod tests {
     use crate::life::{LifeEnd, live};
     use crate::plan::Plan;
     use crate::scenarios::{Nest, OrderFulfilment, Tails};
+    use crate::thread::Watchdog;
     use crate::{Scenario, scenario::Erased};
 
     /// When something was recorded of runs for the last time.
@@ -218,7 +219,8 @@ mod tests {
         if !observed {
             world.observers().dismiss();
         }
-        let end = live(scenario, &world).unwrap();
+        let watchdog = Watchdog::begin("a test of observers".into());
+        let end = live(scenario, &world, &watchdog).unwrap();
         match world.violation() {
             None => assert!(observed && matches!(end, LifeEnd::Settled)),
             Some(violation) => {

@@ -56,6 +56,8 @@ pub(crate) enum Cut {
 pub(crate) struct Violation {
     pub(crate) invariant: String,
     pub(crate) text: String,
+    /// It is a closure of the scenario, over the world as a whole.
+    pub(crate) yours: bool,
 }
 
 struct Inner {
@@ -207,19 +209,43 @@ impl World {
         self.lock().warnings.clone()
     }
 
+    /// Adds a line about whoever's code is polled on this thread.
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
-        self.lock().line(kind, text);
+        self.trace_of(kind, &crate::thread::polled_now().unwrap_or_default(), text);
+    }
+
+    /// Adds a line for a message that an agent has handled.
+    pub(crate) fn trace_message(&self, agent: &AgentPath, number: u64) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            let line = inner.new_line("message", agent.as_str(), String::new());
+            inner.trace.push_message(line, number);
+        }
+    }
+
+    /// Adds a line about somebody.
+    pub(crate) fn trace_of(&self, kind: &'static str, who: &str, text: String) {
+        if kind == "effect" && !crate::thread::is_of_a_life() {
+            self.warn(format!(
+                "effect {text} on another thread: when that happens is not simulated"
+            ));
+        }
+        self.lock().line(kind, who, text);
+        if kind == "effect" {
+            self.check_always();
+        }
     }
 
     /// Notes a panic, which may have happened while the world is being looked at.
     pub(crate) fn panicked(&self, text: &str) {
+        let who = crate::thread::polled_now().unwrap_or_default();
         let inner = match self.shared.inner.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut inner) = inner {
-            inner.line("panic", text.replace('\n', " "));
+            inner.line("panic", &who, text.replace('\n', " "));
         }
     }
 
@@ -235,6 +261,18 @@ impl World {
         self.shared.ended.notify_one();
     }
 
+    /// Something that a scenario asks for does not hold; the text is no part of what that is.
+    fn violated_yours(&self, invariant: &str, who: &str, text: String) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            inner.line("violated", who, format!("{invariant:?} does not hold"));
+            let invariant = invariant.to_owned();
+            inner.violation = Some(Violation { invariant, text, yours: true });
+        }
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
     pub(crate) fn violation(&self) -> Option<Violation> {
         self.lock().violation.clone()
     }
@@ -242,21 +280,26 @@ impl World {
     /// Tells everybody who checks of an event.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.judge(event);
-        for (name, holds) in &self.shared.always {
-            if !held(holds, self) {
-                self.violated(name, "it did until this event".into());
-            }
-        }
+        self.check_always();
         if matches!(event, Event::Settled) {
             self.lock().settled = true;
             for (name, holds) in &self.shared.finally {
                 if !held(holds, self) {
-                    self.violated(name, "all is over".into());
+                    self.violated_yours(name, "", "all is over".into());
                 }
             }
         }
         if self.lock().violation.is_some() {
             self.shared.ended.notify_one();
+        }
+    }
+
+    fn check_always(&self) {
+        for (name, holds) in &self.shared.always {
+            if !held(holds, self) {
+                let (who, text) = self.lock().trace.last_change();
+                self.violated_yours(name, &who, text);
+            }
         }
     }
 
@@ -289,7 +332,7 @@ impl World {
         inner.disk.forget_unsynced();
         let life = inner.life;
         let recorded = inner.durable.runs().filter_map(|(_, run)| run.path.clone()).collect();
-        inner.line("life", format!("life {life} of the process begins"));
+        inner.line("life", "", format!("life {life} of the process begins"));
         drop(inner);
         self.shared.observers.begin_life(recorded);
         self.tell(&Event::LifeBegan);
@@ -328,7 +371,7 @@ impl World {
         let mut inner = self.lock();
         inner.killed = true;
         inner.kills += 1;
-        inner.line("fault", format!("the process is killed {when}"));
+        inner.line("fault", "", format!("the process is killed {when}"));
         drop(inner);
         self.shared.ended.notify_one();
     }
@@ -337,6 +380,11 @@ impl World {
     pub(crate) fn is_alive(&self, life: u64) -> bool {
         let inner = self.lock();
         inner.life == life && !inner.killed
+    }
+
+    /// How often the process was killed.
+    pub(crate) fn kills(&self) -> u64 {
+        self.lock().kills
     }
 
     /// Whether every kill that was due has ended a life.
@@ -352,7 +400,7 @@ impl World {
     pub(crate) fn fail_store(&self) {
         let mut inner = self.lock();
         inner.store_failed = true;
-        inner.line("fault", "the disk fails".into());
+        inner.line("fault", "", "the disk fails".into());
     }
 
     /// Waits until the life has to end.
@@ -446,8 +494,9 @@ impl World {
             .filter(|(change, known)| change.key.kind() == "record" && !known)
             .filter_map(|(change, _)| inner.durable.run(change.key.run()?)?.path.clone())
             .collect();
-        let text = crate::trace::describe(&changes, &inner.durable);
-        inner.line("commit", format!("{group}: {text}"));
+        for (who, text) in crate::trace::describe(&changes, &inner.durable) {
+            inner.line("commit", &who, format!("{group}: {text}"));
+        }
         if let Some(last) = begun.last() {
             inner.last_begun = Some(last.clone());
         }
@@ -463,7 +512,7 @@ impl World {
     pub(crate) fn jump(&self, ms: i64) {
         let mut inner = self.lock();
         inner.jumped_ms += ms;
-        inner.line("fault", format!("the wall clock jumps by {ms} ms"));
+        inner.line("fault", "", format!("the wall clock jumps by {ms} ms"));
     }
 
     pub(crate) fn last_begun(&self) -> Option<AgentPath> {
@@ -495,13 +544,17 @@ impl Inner {
         self.elapsed + self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
-    fn line(&mut self, kind: &'static str, text: String) {
+    fn line(&mut self, kind: &'static str, who: &str, text: String) {
         if self.violation.is_some() {
             // The timeline ends with what does not hold.
             return;
         }
-        let (life, at_ms) = (self.life, millis(self.now()));
-        self.trace.push(Line { life, at_ms, kind, text });
+        let line = self.new_line(kind, who, text);
+        self.trace.push(line);
+    }
+
+    fn new_line(&self, kind: &'static str, who: &str, text: String) -> Line {
+        Line { life: self.life, at_ms: millis(self.now()), who: who.to_owned(), kind, text }
     }
 
     fn knows(&self, change: &Change) -> bool {
@@ -510,8 +563,9 @@ impl Inner {
 
     fn violate(&mut self, invariant: &str, text: String) {
         if self.violation.is_none() {
-            self.line("violated", format!("{invariant}: {text}"));
-            self.violation = Some(Violation { invariant: invariant.to_owned(), text });
+            self.line("violated", "", format!("{invariant:?} does not hold: {text}"));
+            let invariant = invariant.to_owned();
+            self.violation = Some(Violation { invariant, text, yours: false });
         }
     }
 }
