@@ -14,7 +14,7 @@ use ghostlight_storage::{Committer, MemoryStore};
 use tokio::sync::Notify;
 
 pub use self::panics::{PanicsTold, panics_told_to};
-pub use self::replay::{ReplayError, replay_check};
+pub use self::replay::{ReplayError, replay_check, replay_check_fresh};
 use crate::clock::VirtualClock;
 pub use crate::probe::{Answer, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;

@@ -64,13 +64,11 @@ fn of_cargo(program: &Path, package: &str, folder: &Path, test: Option<&str>) ->
     let tested = name
         .rsplit_once('-')
         .filter(|(_, hash)| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let exact = test.map_or_else(String::new, |test| format!(" -- --exact {}", quoted(test)));
     match (&*kind, tested) {
-        ("deps", Some((target, _))) => {
-            let exact =
-                test.map_or_else(String::new, |test| format!(" -- --exact {}", quoted(test)));
-            format!("test{of}{}{exact}", of_test(target, folder))
-        }
-        ("examples", _) => format!("run{of} --example {name}"),
+        ("deps", Some((target, _))) => format!("test{of}{}{exact}", of_test(target, folder)),
+        ("examples", Some((target, _))) => format!("test{of} --example {target}{exact}"),
+        ("examples", None) => format!("run{of} --example {name}"),
         _ => format!("run{of} --bin {name}"),
     }
 }
@@ -130,6 +128,11 @@ mod tests {
                 "/t/quick/examples/crash_safe",
                 None,
                 "run --profile quick -p sim --example crash_safe",
+            ),
+            (
+                "/t/debug/examples/crash_safe-0123456789abcdef",
+                Some("a"),
+                "test -p sim --example crash_safe -- --exact a",
             ),
             ("/t/debug/prove", Some("worker"), "run -p sim --bin prove"),
         ] {

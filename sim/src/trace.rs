@@ -241,7 +241,7 @@ impl Logged {
             let gap = if text.is_empty() { "" } else { " " };
             let _ = write!(text, "{gap}{name}={value}");
         }
-        text.replace('\n', " ")
+        text
     }
 
     /// Takes the address out of the fields.

@@ -245,7 +245,7 @@ impl World {
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut inner) = inner {
-            inner.line("panic", &who, text.replace('\n', " "));
+            inner.line("panic", &who, text.to_owned());
         }
     }
 
@@ -554,6 +554,8 @@ impl Inner {
     }
 
     fn new_line(&self, kind: &'static str, who: &str, text: String) -> Line {
+        // One event is one line, whatever somebody has put into its text.
+        let text = text.replace('\n', " ");
         Line { life: self.life, at_ms: millis(self.now()), who: who.to_owned(), kind, text }
     }
 
