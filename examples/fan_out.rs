@@ -6,7 +6,8 @@
 //!
 //! Prints how many words each of twenty texts has, and the total. The parent's logic is a run
 //! itself, so that it survives a crash like its children: after `kill -9`, the next process counts
-//! what is left to be counted, and only that. In `main` it would be lost with the process.
+//! what is left to be counted, and only that, with the texts that were being counted just then. In
+//! `main` it would be lost with the process.
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
 

@@ -17,7 +17,7 @@ use crate::agents::unless_gone;
 use crate::frame_page::{self, FramePage, LogEnd};
 use crate::hub::Leave;
 use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
-use crate::lanes::{Stored, is_cleared, outcome};
+use crate::lanes::{self, Stored, is_cleared, outcome};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
@@ -413,6 +413,11 @@ impl AgentRef {
         Ok(())
     }
 
+    /// How a run ended of which nothing is left.
+    pub(crate) async fn outcome_of_cleared(&self, run_id: &RunId) -> Result<RawOutcome, Error> {
+        lanes::outcome_of_cleared(&self.node.committer, self.run_key(run_id), run_id).await
+    }
+
     /// Waits for a run's end; `waiter` is the run that does, if its wait is recorded.
     pub(crate) async fn outcome(
         &self,
@@ -438,7 +443,7 @@ impl AgentRef {
         let mut asked = false;
         loop {
             let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
-                return Err(Error::UnknownRun(run_id.to_string()));
+                return self.outcome_of_cleared(run_id).await;
             };
             let outcome = outcome(&self.node.committer, run, &stored.record).await?;
             let executed = self.node.live.is_executed(run);
@@ -479,7 +484,12 @@ impl AgentRef {
             |at: u64| limit.as_ref().is_some_and(|limit| limit.left.is_zero() && at > limit.due_ms);
         let timeout = || Err(milestone_timeout(run_id, name, within));
         let mut tail = self.tail_known(run_id, After::START);
-        poll_fn(|cx| {
+        let ended_without = |status| Error::NoMilestone {
+            run_id: run_id.to_string(),
+            milestone: name.to_owned(),
+            status,
+        };
+        let reached = poll_fn(|cx| {
             while let Poll::Ready(frame) = tail.poll_frame(cx) {
                 let found = match frame {
                     Some(Ok(frame)) => match reached(&frame, name) {
@@ -489,11 +499,7 @@ impl AgentRef {
                             self.answered(run_id, Answer::Milestone(&milestone));
                             Ok(milestone)
                         }
-                        Err(status) => Err(Error::NoMilestone {
-                            run_id: run_id.to_string(),
-                            milestone: name.to_owned(),
-                            status,
-                        }),
+                        Err(status) => Err(ended_without(status)),
                     },
                     Some(Err(Error::Stopped)) if place::is_run(&self.node) => return Poll::Pending,
                     Some(Err(error)) => Err(error),
@@ -513,7 +519,14 @@ impl AgentRef {
             }
             timer.as_mut().poll(cx).map(|()| timeout())
         })
-        .await
+        .await;
+        match reached {
+            Err(Error::Cleared(_)) => {
+                let ended = self.outcome_of_cleared(run_id).await;
+                Err(ended.map_or_else(|error| error, |end| ended_without(end.status())))
+            }
+            reached => reached,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ghostlight_protocol::json::{self, WriteError};
+use ghostlight_protocol::text::with_causes;
 use ghostlight_protocol::{Failure, IdError, Status, TooDeep, TooLarge, limits};
 use ghostlight_storage as storage;
 
@@ -11,6 +12,7 @@ use ghostlight_storage as storage;
 ///
 /// Every `std::error::Error` becomes one by `?`, with its causes in the text. It does not implement
 /// `std::error::Error` itself, on purpose: that would forbid the conversion from every other error.
+/// `Debug` shows the text, as with all errors here, for a `main` that returns it.
 pub struct RunError {
     pub(crate) failure: Failure,
 }
@@ -53,15 +55,7 @@ impl RunError {
 
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for RunError {
     fn from(error: E) -> Self {
-        let error = error.into();
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(": ");
-            message.push_str(&error.to_string());
-            cause = error.source();
-        }
-        Self::new(message)
+        Self::new(with_causes(&*error.into()))
     }
 }
 
@@ -98,12 +92,14 @@ impl fmt::Display for RunError {
 
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.failure, f)
+        fmt::Display::fmt(self, f)
     }
 }
 
 /// Why a request to a running system failed.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` shows the text, with its causes, for a `main` that returns it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A name, run id or address that is not valid.
@@ -239,6 +235,12 @@ pub enum Error {
     Stopped,
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
+}
+
 impl From<storage::Error> for Error {
     fn from(error: storage::Error) -> Self {
         match error {
@@ -250,6 +252,34 @@ impl From<storage::Error> for Error {
 }
 
 impl Error {
+    /// A stable word for the kind of error, for programs; problems over HTTP carry it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Id(_) => "invalid-name",
+            Self::TooLarge(_) => "too-large",
+            Self::TooDeep(_) => "too-deep",
+            Self::UnknownType { .. } => "unknown-agent-type",
+            Self::NotAChild(_) => "not-a-child",
+            Self::WrongType { .. } => "wrong-type",
+            Self::DifferentInput { .. } => "different-input",
+            Self::DifferentMode { .. } => "different-mode",
+            Self::Cleared(_) => "cleared",
+            Self::StillStopping(_) => "still-stopping",
+            Self::UnknownRun(_) => "unknown-run",
+            Self::BeyondEnd { .. } => "invalid-position",
+            Self::LiveRuns { .. } => "live-runs",
+            Self::CapExceeded { .. } => "cap-exceeded",
+            Self::Json { .. } => "invalid-json",
+            Self::Timeout { .. } => "timeout",
+            Self::NoMilestone { .. } => "no-milestone",
+            Self::TailOutsideStep(_) => "tail-outside-step",
+            Self::OwnQueue(_) => "own-queue",
+            Self::Storage(_) => "storage",
+            Self::AgentDown { .. } => "agent-down",
+            Self::Stopped => "stopped",
+        }
+    }
+
     /// Whether the same request may succeed later without anybody's help.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -264,7 +294,9 @@ impl Error {
 }
 
 /// Why a system did not start.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` shows the text, with its causes, for a `main` that returns it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An agent type's name is not valid.
@@ -278,15 +310,18 @@ pub enum StartError {
     /// Two agent types have the same name.
     #[error("agent type {0:?} is registered twice; give one of them another TYPE")]
     RegisteredTwice(String),
-    /// The store has live runs of a type that is not registered.
+    /// The store has live runs that need a type that is not registered: as theirs, or as their
+    /// parent's.
     #[error(
-        "the store has {live_runs} live runs of {agent_type:?} (for instance {example:?}), which is not registered; register it, or call `park_unregistered()` to leave them alone. Registered are: {}",
+        "agent type {agent_type:?} is not registered, and the store has live runs that need it \
+         ({live_runs}, for instance {example:?}); register it, or call `park_unregistered()` to \
+         leave them alone; registered are: {}",
         registered.join(", ")
     )]
     Unregistered {
         /// The unknown type.
         agent_type: String,
-        /// How many live runs it has.
+        /// How many live runs need it.
         live_runs: usize,
         /// The id of one.
         example: String,
@@ -299,4 +334,10 @@ pub enum StartError {
     /// A part of the system did not start.
     #[error("the system did not start: {0}")]
     System(String),
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
 }

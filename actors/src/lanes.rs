@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
+use ghostlight_protocol::{AgentKey, AgentPath, NotCompleted, Outcome, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::ChildSpec;
 use storage::payload::PAGE;
@@ -215,15 +215,18 @@ async fn unless_cancelled<T>(
 
 /// Tells whoever waits for a run that it was not entered; it is recorded, and found again later.
 fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
-    match error {
-        Error::Stopped => {
-            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start")
-        }
-        error => tracing::error!(%run_id, agent = %args.path, %error, "run was not entered"),
-    }
     let run = RunKey::new(&args.path, run_id);
     args.node.hub.failed(run, error);
-    args.node.call_waiting(run);
+    match error {
+        // Whoever waits for it goes on with the next start, too, and may leave memory until then.
+        Error::Stopped => {
+            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start");
+        }
+        error => {
+            tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            args.node.call_waiting(run);
+        }
+    }
     LaneEnd::UNCHANGED
 }
 
@@ -272,14 +275,35 @@ impl Stored {
     }
 }
 
-pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
+/// The reason of a cancel that comes with a clear.
+pub(crate) const CLEARED: &str = "cleared";
+
+async fn tombstone(
+    committer: &Committer,
+    run: RunKey,
+) -> Result<Option<TombstoneRecord>, storage::Error> {
     let key = Key::tombstone(run);
-    match committer.get(key.clone().into_bytes()).await? {
-        Some(read) => {
-            codec::decode::<TombstoneRecord>(&key, &read.value)?;
-            Ok(true)
+    let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(None) };
+    codec::decode(&key, &read.value).map(Some)
+}
+
+pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
+    Ok(tombstone(committer, run).await?.is_some())
+}
+
+/// What whoever waits for a run is told when nothing is left of it: the same as those who were told
+/// of its end, where that was `aborted`.
+pub(crate) async fn outcome_of_cleared(
+    committer: &Committer,
+    run: RunKey,
+    run_id: &RunId,
+) -> Result<RawOutcome, Error> {
+    match tombstone(committer, run).await? {
+        Some(TombstoneRecord { aborted: true, .. }) => {
+            Ok(Outcome::NotCompleted(NotCompleted::Aborted { reason: CLEARED.to_owned() }))
         }
-        None => Ok(false),
+        Some(_) => Err(Error::Cleared(run_id.to_string())),
+        None => Err(Error::UnknownRun(run_id.to_string())),
     }
 }
 
@@ -377,7 +401,7 @@ pub(crate) async fn spawn(
 }
 
 /// What a new life of an agent finds in the store.
-pub(crate) struct Found {
+pub(crate) struct Workload {
     pub(crate) slots: BTreeSet<RunKey>,
     /// Runs whose actors are alive.
     pub(crate) live: Vec<RunId>,
@@ -389,7 +413,7 @@ pub(crate) struct Found {
     pub(crate) owed: Vec<(RunId, OwedRecord)>,
 }
 
-impl Found {
+impl Workload {
     /// Whether any of it is for the agent to do now.
     pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
         !self.lost.is_empty()
@@ -400,9 +424,9 @@ impl Found {
 
 /// Reads what an agent has to do: its live runs, its queue, its owed deliveries. Costs as much as
 /// there is of those, whatever else is retained.
-pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
+pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
     let (node, agent) = (&args.node, AgentKey::from(&args.path));
-    let mut found = Found {
+    let mut found = Workload {
         slots: BTreeSet::new(),
         live: Vec::new(),
         lost: Vec::new(),

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::agents::{Agents, Asker, Watched};
+use crate::agents::{Agents, Asker, OpenTails};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) hub: Hub,
     pub(crate) live: LiveRuns,
     pub(crate) agents: Agents,
-    pub(crate) watched: Watched,
+    pub(crate) open_tails: OpenTails,
     pub(crate) timers: Timers,
     pub(crate) waits: Waits,
     pub(crate) purge: Notify,
@@ -97,7 +97,7 @@ impl Node {
             incarnation,
             live: LiveRuns::default(),
             agents: Agents::default(),
-            watched: Watched::default(),
+            open_tails: OpenTails::default(),
             timers: Timers::default(),
             waits: Waits::default(),
             purge: Notify::new(),
@@ -246,7 +246,12 @@ impl Node {
 
     /// Whether code that awaits what is not recorded is told of.
     pub(crate) fn watches_code(&self) -> bool {
-        cfg!(debug_assertions) || self.probe.is_some()
+        cfg!(debug_assertions) || self.has_probe()
+    }
+
+    /// Whether somebody is told what happens.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe.is_some()
     }
 
     /// Tells the probe, if there is one. `false` when the system has just crashed.

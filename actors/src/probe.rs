@@ -58,6 +58,16 @@ pub enum Seen<'a> {
         /// The run's address as an agent.
         run: &'a AgentPath,
     },
+    /// The code of a run is about to be polled, on this thread.
+    Polling {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+    },
+    /// The code of a run was polled, or has panicked.
+    Polled {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+    },
     /// The body of a step is about to be executed.
     StepBegan {
         /// The run's address as an agent.

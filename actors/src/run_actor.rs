@@ -6,6 +6,7 @@
 
 mod commit;
 pub(crate) mod ending;
+mod probed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::InFlight;
 use self::ending::Ending;
+use self::probed::Probed;
 use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
@@ -218,10 +220,17 @@ impl RunActorState {
         }
         let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
         if let Some(first) = shared.node.before_code(&shared.path, At::Entry) {
+            let shared = Arc::clone(&shared);
             body = Box::pin(async move {
+                // The probe makes the code wait here, as a source outside would, and not the user.
+                shared.lock().reads_source = true;
                 first.await;
+                shared.lock().reads_source = false;
                 body.await
             });
+        }
+        if shared.node.has_probe() {
+            body = Box::pin(Probed { body, shared: Arc::clone(&shared) });
         }
         let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
@@ -358,7 +367,7 @@ impl RunActorState {
         if self.shared.token.is_cancelled() {
             return;
         }
-        self.shared.token.cancel();
+        self.shared.cancel();
         let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
         self.shared.node.spawn(async move {
             tokio::time::sleep(node.limits.cancel_grace).await;

@@ -268,6 +268,8 @@ impl<T: Recorded> Future for Step<'_, T> {
                         let told = result.as_deref();
                         this.shared.node.seen(Seen::StepTold { run, key, result: told });
                         if let Some(first) = this.shared.node.before_code(run, At::AfterStep(key)) {
+                            // As a source outside, and not the user, makes the code wait.
+                            this.shared.lock().reads_source = true;
                             this.stage = Stage::Told(first, result);
                             continue;
                         }
@@ -296,6 +298,7 @@ impl<T: Recorded> Future for Step<'_, T> {
                 }
                 Stage::Told(first, _) => {
                     std::task::ready!(first.as_mut().poll(cx));
+                    this.shared.lock().reads_source = false;
                     if let Stage::Told(_, result) = std::mem::replace(&mut this.stage, Stage::Done)
                     {
                         return Poll::Ready(read_result(&this.key, result));

@@ -1,5 +1,6 @@
 //! Tests of users' own agents: a run without a system, and a system that crashes on demand.
 
+mod panics;
 mod replay;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use ghostlight_storage::records::{LogEntry, StoredCall};
 use ghostlight_storage::{Committer, MemoryStore};
 use tokio::sync::Notify;
 
-pub use self::replay::{ReplayError, replay_check};
+pub use self::panics::{PanicsTold, panics_told_to};
+pub use self::replay::{ReplayError, replay_check, replay_check_fresh};
 use crate::clock::VirtualClock;
 pub use crate::probe::{Answer, At, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;

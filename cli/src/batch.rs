@@ -128,7 +128,7 @@ impl Child for Command {
                 remove(dir);
             }
             match end? {
-                LaunchEnd::Ended(status) => return judge(&status, &input),
+                LaunchEnd::Ended(status) => return judge(&status),
                 LaunchEnd::Void => {}
                 LaunchEnd::Stopped => cx.sleep(STOPPED_WAIT).await,
                 LaunchEnd::NotStarted(why) => {
@@ -429,7 +429,7 @@ fn is_final(error: &RunError) -> bool {
     matches!(error.kind_str(), Some("input" | "spawn-failed" | "cancelled" | "folder-gone"))
 }
 
-fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, RunError> {
+fn judge(status: &LaunchStatus) -> Result<CommandOutput, RunError> {
     match &status.end {
         CommandEnd::Exited { code: 0 } => Ok(CommandOutput { exit_code: 0 }),
         CommandEnd::Exited { code } => {
@@ -440,10 +440,7 @@ fn judge(status: &LaunchStatus, input: &CommandInput) -> Result<CommandOutput, R
             Err(RunError::new(format!("killed by signal {signal}{core}")).kind("signal"))
         }
         CommandEnd::SpawnFailed { text, .. } => {
-            let program = input.command.first().map(Text::display).unwrap_or_default();
-            Err(RunError::new(format!("cannot execute {program:?}: {text}"))
-                .kind("spawn-failed")
-                .permanent())
+            Err(RunError::new(text).kind("spawn-failed").permanent())
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ghostlight::protocol::text::with_causes;
+
 /// Why the program does nothing, or stops.
 #[derive(Debug)]
 pub(crate) struct Fatal {
@@ -32,19 +34,8 @@ impl fmt::Display for Fatal {
     }
 }
 
-impl<E: std::error::Error> From<E> for Fatal {
+impl<E: std::error::Error + 'static> From<E> for Fatal {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            // Transparent errors repeat their cause.
-            if !message.contains(&text) {
-                message.push_str(": ");
-                message.push_str(&text);
-            }
-            cause = error.source();
-        }
-        Self::new(message)
+        Self::new(with_causes(&error))
     }
 }

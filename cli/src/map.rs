@@ -8,16 +8,16 @@ mod spool;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ghostlight::{AgentRef, Clock, Limits, Lookup, System, SystemBuilder, WallClock, storage};
+use ghostlight::{Clock, Limits, System, SystemBuilder, WallClock, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::feed::{Feed, Item};
+use self::owner::Files;
 use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
@@ -26,7 +26,6 @@ use crate::batch::{Batch, Bound, CANCEL_GRACE, Command, Launches, Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
-use crate::sweep::{launches_of, sweep};
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
@@ -53,6 +52,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     check_open_files(jobs)?;
+    if args.command.first().is_some_and(|program| program.is_empty()) {
+        return Err(Fatal::new("the command is an empty word; write one after --"));
+    }
     let cwd = match &spooled {
         Some(spooled) => spooled.cwd()?,
         None => std::env::current_dir()?,
@@ -85,7 +87,6 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     }
 
     let launches = Arc::new(Launches::default());
-    let folder = launches_of(&data, &name);
     let durability = match args.no_sync {
         true => storage::Durability::ProcessCrash,
         false => storage::Durability::PowerLoss,
@@ -109,22 +110,25 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         })
         .start()
         .await?;
-    let control = owner::serve(&system, &data, args.listen).await?;
+    let files = Files { system: system.clone(), data, batch: address };
+    let control = owner::serve(&files, args.listen).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
-    tokio::spawn(sweep_ended(agent.agent_ref().clone(), folder.clone()));
+    tokio::spawn({
+        let files = files.clone();
+        async move { files.sweep(&files.batch).await }
+    });
 
     let reporter = Reporter::start(Mode::choose(args.place.json));
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         reporter.note("there is no {} in the command: it does not see its input");
     }
-    let batch = agent.agent_ref().clone();
     let watcher = Watcher {
         agent,
         command: args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         cwd: Text::from(cwd.as_os_str()),
         retry_failed: args.retry_failed,
-        batch: address.to_string(),
+        batch: files.batch.to_string(),
         began_ms,
         events: reporter.events(),
     };
@@ -134,23 +138,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let work = Work { feed, jobs, left_over };
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
-    let ending = Ending { system, control, launches, reporter, watching, signals };
-    if stop.is_ok() {
-        // What was ended by others, such as a cancel while nobody owned the folder.
-        sweep_ended(batch, folder).await;
-    }
+    let ending = Ending { system, files, control, launches, reporter, watching, signals };
     ending.finish(stop).await
-}
-
-/// Removes the launch folders of the batch's runs that have ended.
-async fn sweep_ended(batch: AgentRef, folder: PathBuf) {
-    let batch = &batch;
-    sweep(folder, async |run_id| match batch.lookup(&run_id).await {
-        Ok(Lookup::Run(run)) => run.status.is_hard(),
-        Ok(Lookup::Cleared) => true,
-        Ok(Lookup::Unknown) | Err(_) => false,
-    })
-    .await;
 }
 
 /// What there is to do.
@@ -239,6 +228,7 @@ fn watched(ended: Result<Result<(), Fatal>, tokio::task::JoinError>) -> Result<(
 /// What is left when nothing more is dispatched.
 struct Ending {
     system: System,
+    files: Files,
     control: owner::Control,
     launches: Arc<Launches>,
     reporter: Reporter,
@@ -251,6 +241,10 @@ impl Ending {
         match stop {
             Ok(()) => {
                 self.control.close().await;
+                // What was ended by others, such as a cancel while nobody owned the folder, and what
+                // was cleared meanwhile.
+                self.files.sweep(&self.files.batch).await;
+                self.files.forget_without_runs(&self.files.batch).await;
                 // Everything of this batch is durable. What another batch has left here goes on
                 // under its shims; its own `map` takes it over.
                 self.system.crash().await;

@@ -1,5 +1,7 @@
 //! How runs end.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::{InterruptReason, Status};
@@ -14,7 +16,9 @@ pub enum Outcome<T> {
 }
 
 /// Why a run did not complete.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+///
+/// `Debug` shows the text, for a `main` that returns it.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotCompleted {
     /// The child returned an error or panicked, or its attempts are used up.
     #[error("run failed: {0}")]
@@ -37,6 +41,12 @@ pub enum NotCompleted {
     },
 }
 
+impl fmt::Debug for NotCompleted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// What a child failed with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -48,8 +58,8 @@ pub struct Failure {
     pub permanent: bool,
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }

@@ -1,6 +1,37 @@
-//! Cutting long text to a limit in bytes.
+//! Texts for people: an error with its causes, and long text cut to a limit in bytes.
 
 use std::borrow::Cow;
+use std::error::Error;
+
+/// The text of an error with those of its causes, in one line.
+///
+/// A cause whose text is there already is left out: many errors quote theirs.
+///
+/// # Examples
+///
+/// ```
+/// use ghostlight_protocol::text::with_causes;
+///
+/// #[derive(Debug, thiserror::Error)]
+/// #[error("the letter was not sent")]
+/// struct NotSent(#[source] std::io::Error);
+///
+/// let error = NotSent(std::io::Error::other("no stamp"));
+/// assert_eq!(with_causes(&error), "the letter was not sent: no stamp");
+/// ```
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text.push_str(": ");
+            text.push_str(&why);
+        }
+        cause = error.source();
+    }
+    text
+}
 
 /// Cuts `text` to at most `bytes_max` bytes and says in the text that it did.
 ///
@@ -37,6 +68,18 @@ pub fn cut_with_marker(text: &str, bytes_max: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::limits::TEXT_BYTES_MAX;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot open the drawer: {0}")]
+    struct Quoting(#[source] Box<dyn Error>);
+
+    #[test]
+    fn a_cause_that_is_quoted_is_not_repeated() {
+        let jammed = || Box::new(std::io::Error::other("jammed"));
+        assert_eq!(with_causes(&Quoting(jammed())), "cannot open the drawer: jammed");
+        let nested = Quoting(Box::new(Quoting(jammed())));
+        assert_eq!(with_causes(&nested), "cannot open the drawer: cannot open the drawer: jammed");
+    }
 
     fn check(text: &str, bytes_max: usize) {
         let cut = cut_with_marker(text, bytes_max);

@@ -1,5 +1,6 @@
 //! The control socket of a data folder.
 
+use std::fmt;
 use std::fs::{DirBuilder, File, Permissions};
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -10,7 +11,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ghostlight::System;
+use ghostlight::protocol::text::with_causes;
+use ghostlight::{AgentPath, System};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::SOCKET_NAME;
 use crate::events::STREAMS_MAX;
-use crate::router::Api;
+use crate::router::{Api, Cleared};
 
 /// The most connections at a time; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
@@ -36,18 +38,32 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a control socket cannot be served.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` shows the text, with its causes, for a `main` that returns it.
+#[derive(thiserror::Error)]
 #[error("cannot bind the control socket {}: {source}", path.display())]
 pub struct ControlError {
     path: PathBuf,
     source: io::Error,
 }
 
+impl fmt::Debug for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
+}
+
 /// A bound control socket; connections wait until [`ControlSocket::serve`].
-#[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    cleared: Option<Cleared>,
+}
+
+impl fmt::Debug for ControlSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlSocket").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl ControlSocket {
@@ -69,22 +85,38 @@ impl ControlSocket {
         // Registers with the runtime, and does not block.
         let listener = listener.and_then(UnixListener::from_std);
         match listener {
-            Ok(listener) => Ok(Self { listener, path }),
+            Ok(listener) => Ok(Self { listener, path, cleared: None }),
             Err(source) => Err(ControlError { path, source }),
         }
+    }
+
+    /// Sets what is done once runs of an agent were cleared over the socket, before that is answered:
+    /// for an owner that keeps files of its own for its runs. Dropped if the asker goes away.
+    #[must_use]
+    pub fn on_cleared<Fut>(
+        mut self,
+        cleared: impl Fn(AgentPath) -> Fut + Send + Sync + 'static,
+    ) -> Self
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.cleared = Some(Arc::new(move |agent| Box::pin(cleared(agent))));
+        self
     }
 
     /// Serves the system until `shutdown` is there, then ends all streams, gives other answers a
     /// second, and removes the socket.
     ///
-    /// Every connection is served by a task of its own, at most 256 at a time, 192 of them event streams. A reader that does
-    /// not read holds up its own connection alone, and at most 64 KiB of it are in memory.
+    /// Every connection is served by a task of its own, at most 256 at a time, 192 of them event
+    /// streams. A reader that does not read holds up its own connection alone, and at most 64 KiB of
+    /// it are in memory.
     ///
     /// # Cancel safety
     /// Dropped, all connections are cut, and the socket is left behind; the next owner replaces it.
     pub async fn serve(self, system: System, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
-        let router = Api::new(system, stopped.clone()).router();
+        let api = Api { cleared: self.cleared, ..Api::new(system, stopped.clone()) };
+        let router = api.router();
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);

@@ -1,5 +1,6 @@
 //! Which request goes where.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -7,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use ghostlight::System;
+use ghostlight::{AgentPath, System};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
@@ -17,21 +18,27 @@ use crate::problem::Problem;
 use crate::query::Query;
 use crate::{events, runs};
 
+/// What an owner does once runs of an agent were cleared.
+pub(crate) type Cleared =
+    Arc<dyn Fn(AgentPath) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 /// What every request needs.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) system: System,
-    types: Arc<Vec<String>>,
+    pub(crate) types: Arc<Vec<String>>,
     /// Places for event streams.
     pub(crate) streams: Arc<Semaphore>,
     /// Becomes true when streams have to end.
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) cleared: Option<Cleared>,
 }
 
 impl Api {
     pub(crate) fn new(system: System, stop: watch::Receiver<bool>) -> Self {
         let types = Arc::new(system.agent_types());
-        Self { system, types, streams: Arc::new(Semaphore::new(events::STREAMS_MAX)), stop }
+        let streams = Arc::new(Semaphore::new(events::STREAMS_MAX));
+        Self { system, types, streams, stop, cleared: None }
     }
 
     pub(crate) fn router(self) -> axum::Router {
@@ -88,7 +95,7 @@ async fn below(State(api): State<Api>, request: Request) -> Result<Response, Pro
         Resource::Runs if parts.method == Method::POST => {
             runs::start(&agent, query, &parts.headers, body).await
         }
-        Resource::Runs if parts.method == Method::DELETE => runs::clear(&agent, query).await,
+        Resource::Runs if parts.method == Method::DELETE => runs::clear(&api, &agent, query).await,
         Resource::Runs => Err(Problem::method_not_allowed("GET, HEAD, POST, DELETE")),
         Resource::Run(run) if is_get => runs::inspect(&agent, query, &run).await,
         Resource::Events(run) if is_get => {

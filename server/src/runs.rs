@@ -11,7 +11,7 @@ use crate::address::run_url;
 use crate::body;
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::router::json as answer;
+use crate::router::{Api, json as answer};
 
 /// The reason of a cancel that gives none.
 const REASON_DEFAULT: &str = "cancelled";
@@ -23,9 +23,18 @@ pub(crate) async fn list(agent: &AgentRef, query: Option<&str>) -> Result<Respon
     Ok(answer(&json!({ "runs": page.runs, "next": next })))
 }
 
-pub(crate) async fn clear(agent: &AgentRef, query: Option<&str>) -> Result<Response, Problem> {
+pub(crate) async fn clear(
+    api: &Api,
+    agent: &AgentRef,
+    query: Option<&str>,
+) -> Result<Response, Problem> {
     let query = Query::parse(query, &["status", "agentType", "olderThan"])?;
     let cleared = agent.clear(&query.filter()?).await?;
+    if cleared > 0
+        && let Some(tell) = &api.cleared
+    {
+        tell(agent.path().clone()).await;
+    }
     Ok(answer(&json!({ "cleared": cleared })))
 }
 

@@ -47,6 +47,7 @@
 #[doc = include_str!("../../docs/simulation.md")]
 pub mod guide {}
 
+mod calm;
 mod disk;
 mod disturb;
 mod durable;
@@ -57,9 +58,12 @@ mod life;
 mod observers;
 mod oracle;
 mod plan;
+mod repeat;
 mod scenario;
 pub mod scenarios;
+mod shrink;
 mod simulation;
+mod thread;
 mod trace;
 mod world;
 

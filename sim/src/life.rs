@@ -1,16 +1,15 @@
 //! One life of the simulated process: a runtime of its own, a system on the disk, and observers.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight::testing::{At, BeforeCode, Probe, Seen};
-use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
@@ -20,6 +19,7 @@ use crate::invariant::Event;
 use crate::observers;
 use crate::plan::{Counter, Fault};
 use crate::scenario::Erased;
+use crate::thread::{self, OfALife, Watchdog};
 use crate::world::{Cut, World};
 
 /// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
@@ -66,9 +66,13 @@ pub(crate) enum LifeEnd {
 }
 
 /// Lives one life on a runtime of its own; dropping that drops every task, as a kill would.
-pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<LifeEnd> {
-    let runtime = runtime(world)?;
-    let _quiet = Quiet::begin(world);
+pub(crate) fn live(
+    scenario: &dyn Erased,
+    world: &World,
+    watchdog: &Watchdog,
+) -> std::io::Result<LifeEnd> {
+    let runtime = runtime(world.seed())?;
+    let _of_a_life = OfALife::begin(world, watchdog);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
         let end = runtime.block_on(one(scenario, world));
@@ -81,50 +85,40 @@ pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<Life
     })
 }
 
-thread_local! {
-    /// The world whose life this thread is.
-    static LIVES_IN: RefCell<Option<World>> = const { RefCell::new(None) };
-}
-
-/// As long as it is there, panics on this thread are lines of the timeline: scenarios panic on
-/// purpose, and a failing one is executed many times.
-struct Quiet;
-
-impl Quiet {
-    fn begin(world: &World) -> Self {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            let before = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |info| match LIVES_IN.with_borrow(Clone::clone) {
-                Some(world) => world.panicked(&info.to_string()),
-                None => before(info),
-            }));
-        });
-        LIVES_IN.set(Some(world.clone()));
-        Self
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        LIVES_IN.set(None);
-    }
-}
-
 /// A panic's message.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-fn runtime(world: &World) -> std::io::Result<tokio::runtime::Runtime> {
+fn runtime(seed: u64) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&world.seed().to_le_bytes()));
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     #[cfg(not(tokio_unstable))]
-    let _ = world;
+    let _ = seed;
     builder.build()
+}
+
+/// Whether tokio's choices are decided by the seed of a life, as seen from what it chooses.
+pub(crate) fn chooses_by_seed() -> bool {
+    let choices = |seed| {
+        let chosen = runtime(seed).map(|runtime| {
+            runtime.block_on(async {
+                let mut chosen = [false; 64];
+                for chosen in &mut chosen {
+                    *chosen = tokio::select! {
+                        () = std::future::ready(()) => true,
+                        () = std::future::ready(()) => false,
+                    };
+                }
+                chosen
+            })
+        });
+        chosen.ok()
+    };
+    choices(1) == choices(1) && choices(1) != choices(2)
 }
 
 async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
@@ -134,6 +128,10 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         let builder = SystemBuilder::on_backend(DiskOfLife::new(world))
             .clock(world.clock())
             .seed(world.seed())
+            .limits(Limits {
+                unread_frames_max: observers::unread_max(world.plan().seed),
+                ..Limits::default()
+            })
             .probe(Arc::new(Watch(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
         let system = match scenario.agents(builder, world).start().await {
@@ -154,7 +152,9 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         let life = Life { world: world.clone(), system };
         let mut drive = pin!(scenario.drive(&life));
         let driven = poll_fn(|cx| {
+            thread::polling(&"the drive");
             let polled = catch_unwind(AssertUnwindSafe(|| drive.as_mut().poll(cx)));
+            thread::polled();
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
         let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
@@ -203,15 +203,14 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
 async fn settle(world: &World) -> LifeEnd {
     let wait = async {
         loop {
-            // Frames, hooks and observers of what has just ended get their turn, for which they may have
-            // to wait for the disk.
-            let turn = Duration::from_secs(5);
-            tokio::time::sleep(turn).await;
+            // Frames, hooks and observers of what has just ended get their turn.
+            tokio::time::sleep(Duration::from_secs(5)).await;
             if world.store_failed() {
                 // What is on the disk was not told to everybody, and cannot be any more.
                 return LifeEnd::Killed;
             }
-            if world.idle_for(turn) && world.durable(Durable::is_settled) {
+            // Nobody who reads is cut off.
+            if world.durable(Durable::is_settled) && world.observers().are_done() {
                 return LifeEnd::Settled;
             }
         }
@@ -231,7 +230,13 @@ fn stuck(world: &World) -> String {
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
-    format!("after a long time these are not done: {}", left.join(", "))
+    if left.is_empty() {
+        return "after a long time an observer has not come to the end of its run".to_owned();
+    }
+    format!(
+        "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",
+        left.join(", ")
+    )
 }
 
 /// Passes what the system tells of itself on to those who check.
@@ -239,14 +244,39 @@ struct Watch(World);
 
 impl Probe for Watch {
     fn see(&self, seen: Seen<'_>) -> bool {
-        if let Seen::Blocking { run, key } = seen {
-            let text = format!("step {key:?} of {run} blocks a thread: nothing of it is simulated");
-            self.0.trace("blocking", text.clone());
-            self.0.warn(text);
+        match seen {
+            Seen::Polling { run } => {
+                thread::polling(run);
+                return true;
+            }
+            Seen::Polled { .. } => {
+                thread::polled();
+                return true;
+            }
+            Seen::Entered { run, attempt } => {
+                // Counted by `before_code`, which follows.
+                let entry = self.0.counts().entries + 1;
+                let text = format!("{entry}: the code is entered, attempt {attempt}");
+                self.0.trace_of("entry", run.as_str(), text);
+            }
+            Seen::StepBegan { run, key } => {
+                if !thread::is_of_a_life() {
+                    let text = "is executed on another thread: nothing of that is simulated";
+                    self.0.warn(format!("step {key:?} of {run} {text}"));
+                }
+                self.0.trace_of("step", run.as_str(), format!("{key:?} begins"));
+            }
+            Seen::Blocking { run, key } => {
+                let text = "blocks a thread: nothing of it is simulated";
+                self.0.trace_of("blocking", run.as_str(), format!("step {key:?} {text}"));
+                self.0.warn(format!("step {key:?} of {run} {text}"));
+            }
+            _ => {}
         }
         self.0.tell(&Event::System(seen));
         if let Seen::Handled { agent } = seen {
-            let (_, faults, _) = self.0.count(Counter::Message);
+            let (message, faults, _) = self.0.count(Counter::Message);
+            self.0.trace_message(agent, message);
             for fault in faults {
                 self.0.tell(&Event::Fault(fault));
                 disturb::befall(&self.0, agent, fault);

@@ -1,11 +1,17 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::failure::{Failure, PLAN_VARIABLE, Report};
-use crate::life::{LIFE_MAX, LifeEnd, live};
+use crate::calm::{self, Calm};
+use crate::failure::{Failure, Report};
+use crate::life::{LIFE_MAX, LifeEnd, chooses_by_seed, live};
 use crate::plan::{Fault, Plan};
+use crate::repeat;
 use crate::scenario::{Erased, Scenario};
+use crate::shrink::{TRIES_MAX, shortest};
+use crate::thread::Watchdog;
 use crate::trace::Line;
 use crate::world::{Counts, Violation, World};
 
@@ -15,12 +21,16 @@ const SPARE_LIVES: usize = 3;
 /// More groups of commits than this are a world that does not come to an end.
 const COMMITS_MAX: u64 = 20_000;
 
+/// As many groups of commits as a world may have, so many times, are spent on a shorter plan.
+const SHRINK_WORLDS: u64 = 5;
+
 /// A simulation of a scenario: add what should go wrong, then [`check`](Simulation::check).
 #[must_use = "a simulation does nothing until `check` or `run` is called"]
 pub struct Simulation {
     scenario: Box<dyn Erased>,
     plan: Option<Plan>,
     watch: Option<Box<Watch>>,
+    command: Box<dyn Fn(&Plan) -> String>,
     commits: bool,
     pairs: u64,
     evictions: bool,
@@ -29,6 +39,8 @@ pub struct Simulation {
     commits_max: u64,
     life_max: Duration,
     most: usize,
+    /// How runs end when nothing goes wrong, once that was executed.
+    calm: OnceCell<Calm>,
 }
 
 /// Is told how many plans were executed, of how many.
@@ -41,6 +53,7 @@ impl Simulation {
             scenario: Box::new(scenario),
             plan: None,
             watch: None,
+            command: Box::new(repeat::command),
             commits: false,
             pairs: 0,
             evictions: false,
@@ -49,6 +62,7 @@ impl Simulation {
             commits_max: COMMITS_MAX,
             life_max: LIFE_MAX,
             most: usize::MAX,
+            calm: OnceCell::new(),
         }
     }
 
@@ -96,13 +110,12 @@ impl Simulation {
     /// unbiased `select!` tries first may not.
     ///
     /// # Panics
-    /// If the program was built without `--cfg tokio_unstable`.
+    /// If tokio, as the program was built, does not choose by the seed.
     pub fn exactly_repeatable(self) -> Self {
-        if cfg!(not(tokio_unstable)) {
-            panic!(
-                "timelines repeat byte for byte only with tokio's seeded scheduler: build with RUSTFLAGS=\"--cfg tokio_unstable\""
-            );
-        }
+        assert!(
+            chooses_by_seed(),
+            "timelines repeat byte for byte only with tokio's seeded scheduler, which is not in this program: build it, and all it depends on, with RUSTFLAGS=\"--cfg tokio_unstable\", or with rustflags = [\"--cfg\", \"tokio_unstable\"] under [build] of .cargo/config.toml"
+        );
         self
     }
 
@@ -138,10 +151,16 @@ impl Simulation {
         self
     }
 
+    /// Lets a failure name this command to repeat it: for a program that has a command of its own.
+    pub fn repeated_by(mut self, command: impl Fn(&Plan) -> String + 'static) -> Self {
+        self.command = Box::new(command);
+        self
+    }
+
     /// Executes everything that was asked for.
     ///
     /// # Panics
-    /// When something does not hold, with the whole [`Failure`] as its text.
+    /// When something does not hold, with the whole [`Failure`] as its text. As [`Simulation::run`].
     pub fn check(self) -> Report {
         match self.run() {
             Ok(report) => report,
@@ -150,21 +169,26 @@ impl Simulation {
     }
 
     /// Executes everything that was asked for; if the environment variable `GHOSTLIGHT_SIM_PLAN`
-    /// holds a plan, that one alone.
+    /// holds a plan, that one alone, and says so on standard error.
     ///
     /// # Errors
     /// The first failure, under the shortest plan that shows it.
+    ///
+    /// # Panics
+    /// If the variable holds a text that is no plan, and within a tokio runtime.
     pub fn run(mut self) -> Result<Report, Box<Failure>> {
         let mut report = Report::default();
-        if let Ok(plan) = std::env::var(PLAN_VARIABLE) {
-            let plan = plan.parse().unwrap_or_else(|error| panic!("{PLAN_VARIABLE}: {error}"));
+        if let Some(plan) = repeat::plan_of_environment() {
+            let (name, variable) = (self.name(), repeat::PLAN_VARIABLE);
+            eprintln!("{variable} is set: of {name} this plan alone is executed: {plan}");
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
+            self.calm(&mut Report::default())?;
             self.one(plan, &mut report)?;
             return Ok(report);
         }
-        let world = self.one(&Plan::calm(0), &mut report)?;
+        let world = self.calm(&mut report)?;
         let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
@@ -183,6 +207,9 @@ impl Simulation {
     /// # Errors
     /// The failure, if something does not hold under the plan.
     pub fn trace(&self, plan: &Plan) -> Result<Vec<Line>, Box<Failure>> {
+        if self.calm.get().is_none() {
+            self.calm(&mut Report::default())?;
+        }
         match self.execute(plan) {
             Ok(world) => Ok(world.take_trace()),
             Err(failed) => Err(Box::new(self.shrink(plan, failed))),
@@ -197,8 +224,13 @@ impl Simulation {
         &self,
         seeds: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<Plan>, Box<Failure>> {
-        let calm = self.one(&Plan::calm(0), &mut Report::default())?.counts();
+        let calm = self.calm(&mut Report::default())?.counts();
         Ok(seeds.map(|seed| self.random(seed, calm)).collect())
+    }
+
+    /// Executes the plan in which nothing goes wrong, which all others are measured by.
+    fn calm(&self, report: &mut Report) -> Result<World, Box<Failure>> {
+        self.one(&Plan::calm(0), report)
     }
 
     /// Executes one plan.
@@ -295,41 +327,37 @@ impl Simulation {
         plan
     }
 
-    /// Leaves out of a plan whatever it fails without.
+    /// Finds the shortest plan that fails in the same way, and sees it fail once more.
     fn shrink(&self, found: &Plan, failed: Failed) -> Failure {
-        let (mut plan, mut failed) = (found.clone(), failed);
-        let mut attempt = |candidate: Plan, plan: &mut Plan| match self.execute(&candidate) {
-            Err(again) if again.violation.invariant == failed.violation.invariant => {
-                (*plan, failed) = (candidate, again);
-                true
-            }
-            _ => false,
+        let commits_left = Cell::new(self.commits_max.saturating_mul(SHRINK_WORLDS));
+        let fails = |plan: &Plan| {
+            let (commits, again) = match self.execute(plan) {
+                Ok(world) => (world.counts().commits, None),
+                Err(again) => (again.commits, Some(again)),
+            };
+            commits_left.set(commits_left.get().saturating_sub(commits));
+            again.filter(|again| again.violation.is_like(&failed.violation))
         };
-        loop {
-            let before = plan.clone();
-            let mut at = 0;
-            while at < plan.faults.len() {
-                let mut candidate = plan.clone();
-                candidate.faults.remove(at);
-                if !attempt(candidate, &mut plan) {
-                    at += 1;
-                }
-            }
-            if plan.latency_ms > 0 {
-                attempt(Plan { latency_ms: 0, ..plan.clone() }, &mut plan);
-            }
-            if plan == before {
-                break;
-            }
+        let mut plan =
+            shortest(found, TRIES_MAX, |plan| commits_left.get() > 0 && fails(plan).is_some());
+        let mut last = fails(&plan);
+        let repeats = last.is_some();
+        if !repeats {
+            plan = found.clone();
+            last = fails(&plan);
         }
+        let Failed { violation, trace, warnings, .. } = last.unwrap_or(failed);
         Failure {
             scenario: self.scenario.name(),
-            invariant: failed.violation.invariant,
-            text: failed.violation.text,
-            plans: 0,
+            invariant: violation.invariant,
+            text: violation.text,
+            plans: 1,
             found: found.clone(),
+            command: (self.command)(&plan),
             plan,
-            trace: failed.trace,
+            repeats,
+            trace,
+            warnings,
         }
     }
 
@@ -342,10 +370,11 @@ impl Simulation {
         let scenario = &*self.scenario;
         let world =
             World::new(plan.clone(), scenario.invariants(), self.commits_max, self.life_max);
+        let watchdog = Watchdog::begin(format!("simulation of {} under {plan}", scenario.name()));
         let lives = plan.faults.len() + SPARE_LIVES;
         let mut settled = 0;
         for _ in 0..lives {
-            match live(scenario, &world) {
+            match live(scenario, &world, &watchdog) {
                 Ok(LifeEnd::Settled) => settled += 1,
                 Ok(LifeEnd::Killed) => {}
                 Ok(LifeEnd::Violated) => break,
@@ -366,9 +395,28 @@ impl Simulation {
         if settled < 2 {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
+        self.compare(plan, &world);
+        drop(watchdog);
         match world.violation() {
             None => Ok(world),
-            Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
+            Some(violation) => Err(Failed::of(&world, violation)),
+        }
+    }
+
+    /// Compares how runs have ended with the calm world, or keeps it, if that is it.
+    fn compare(&self, plan: &Plan, world: &World) {
+        if world.violation().is_some() || !self.scenario.is_deterministic() {
+            return;
+        }
+        let Some(calm) = self.calm.get() else {
+            if *plan == Plan::calm(0) {
+                let _ = self.calm.set(world.durable(Calm::new));
+            }
+            return;
+        };
+        let differs = world.durable(|durable| calm.differs(durable));
+        if let Some(text) = differs.filter(|_| !calm::changes_ends(plan)) {
+            world.violated("every run ends as it does in peace", text);
         }
     }
 }
@@ -378,7 +426,17 @@ fn down(chance: &mut fastrand::Rng) -> Fault {
     Fault::Down(10u64.pow(chance.u32(1..=9)) + chance.u64(..200_000_000))
 }
 
+/// A world in which something does not hold.
 struct Failed {
     violation: Violation,
     trace: Vec<Line>,
+    warnings: BTreeSet<String>,
+    commits: u64,
+}
+
+impl Failed {
+    fn of(world: &World, violation: Violation) -> Self {
+        let (warnings, commits) = (world.warnings(), world.counts().commits);
+        Self { violation, trace: world.take_trace(), warnings, commits }
+    }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Cut {
 pub(crate) struct Violation {
     pub(crate) invariant: String,
     pub(crate) text: String,
+    /// It is a closure of the scenario, over the world as a whole.
+    pub(crate) yours: bool,
 }
 
 struct Inner {
@@ -78,8 +80,6 @@ struct Inner {
     life_max: Duration,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
-    /// Until when it does, or did last, in this life.
-    busy_until: Option<Instant>,
     /// The drive has returned, and nothing was left to do: nothing may happen any more.
     settled: bool,
     warnings: BTreeSet<String>,
@@ -119,7 +119,6 @@ impl World {
             commits_max,
             life_max,
             disk_busy: Duration::ZERO,
-            busy_until: None,
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
@@ -178,6 +177,12 @@ impl World {
         self.lock().plan.clone()
     }
 
+    /// Whether the plan has a fault of those that a scenario [tolerates](crate::Scenario::tolerates):
+    /// then runs may end otherwise than they would.
+    pub fn ends_may_change(&self) -> bool {
+        crate::calm::changes_ends(&self.lock().plan)
+    }
+
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
@@ -206,19 +211,43 @@ impl World {
         self.lock().warnings.clone()
     }
 
+    /// Adds a line about whoever's code is polled on this thread.
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
-        self.lock().line(kind, text);
+        self.trace_of(kind, &crate::thread::polled_now().unwrap_or_default(), text);
+    }
+
+    /// Adds a line for a message that an agent has handled.
+    pub(crate) fn trace_message(&self, agent: &AgentPath, number: u64) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            let line = inner.new_line("message", agent.as_str(), String::new());
+            inner.trace.push_message(line, number);
+        }
+    }
+
+    /// Adds a line about somebody.
+    pub(crate) fn trace_of(&self, kind: &'static str, who: &str, text: String) {
+        if kind == "effect" && !crate::thread::is_of_a_life() {
+            self.warn(format!(
+                "effect {text} on another thread: when that happens is not simulated"
+            ));
+        }
+        self.lock().line(kind, who, text);
+        if kind == "effect" {
+            self.check_always();
+        }
     }
 
     /// Notes a panic, which may have happened while the world is being looked at.
     pub(crate) fn panicked(&self, text: &str) {
+        let who = crate::thread::polled_now().unwrap_or_default();
         let inner = match self.shared.inner.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut inner) = inner {
-            inner.line("panic", text.replace('\n', " "));
+            inner.line("panic", &who, text.to_owned());
         }
     }
 
@@ -237,9 +266,8 @@ impl World {
         inner.began = Some(Instant::now());
         inner.killed = false;
         inner.store_failed = false;
-        inner.busy_until = None;
         let life = inner.life;
-        inner.line("life", format!("life {life} of the process begins"));
+        inner.line("life", "", format!("life {life} of the process begins"));
         let left = inner.left.take();
         inner.disk.power_cut(left.map_or(0, |(_, kept)| kept as usize));
         #[cfg(ghostlight_planted)]
@@ -264,7 +292,7 @@ impl World {
             let Fault::Down(ms) = fault else { continue };
             let mut inner = self.lock();
             inner.elapsed = inner.elapsed.saturating_add(Duration::from_millis(ms));
-            inner.line("fault", format!("nothing runs for {ms} ms"));
+            inner.line("fault", "", format!("nothing runs for {ms} ms"));
         }
     }
 
@@ -281,8 +309,10 @@ impl World {
         inner.system = system;
     }
 
+    /// The system of this life, unless that is over.
     pub(crate) fn system(&self) -> Option<System> {
-        self.lock().system.clone()
+        let inner = self.lock();
+        inner.system.clone().filter(|_| !inner.killed)
     }
 
     pub(crate) fn end_life(&self) {
@@ -318,7 +348,7 @@ impl World {
     pub(crate) fn jump(&self, ms: i64) {
         let mut inner = self.lock();
         inner.jumped_ms = inner.jumped_ms.saturating_add(ms);
-        inner.line("fault", format!("the wall clock jumps by {ms} ms"));
+        inner.line("fault", "", format!("the wall clock jumps by {ms} ms"));
     }
 
     pub(crate) fn last_begun(&self) -> Option<AgentPath> {
@@ -345,13 +375,19 @@ impl Inner {
         self.elapsed.saturating_add(self.began.map_or(Duration::ZERO, |began| began.elapsed()))
     }
 
-    fn line(&mut self, kind: &'static str, text: String) {
+    fn line(&mut self, kind: &'static str, who: &str, text: String) {
         if self.violation.is_some() {
             // The timeline ends with what does not hold.
             return;
         }
-        let (life, at_ms) = (self.life, millis(self.now()));
-        self.trace.push(Line { life, at_ms, kind, text });
+        let line = self.new_line(kind, who, text);
+        self.trace.push(line);
+    }
+
+    fn new_line(&self, kind: &'static str, who: &str, text: String) -> Line {
+        // One event is one line, whatever somebody has put into its text.
+        let text = text.replace('\n', " ");
+        Line { life: self.life, at_ms: millis(self.now()), who: who.to_owned(), kind, text }
     }
 
     fn knows(&self, change: &Change) -> bool {
@@ -360,8 +396,9 @@ impl Inner {
 
     fn violate(&mut self, invariant: &str, text: String) {
         if self.violation.is_none() {
-            self.line("violated", format!("{invariant}: {text}"));
-            self.violation = Some(Violation { invariant: invariant.to_owned(), text });
+            self.line("violated", "", format!("{invariant:?} does not hold: {text}"));
+            let invariant = invariant.to_owned();
+            self.violation = Some(Violation { invariant, text, yours: false });
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What can go wrong between a caller and the disk.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why storage refused, or failed, a request.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` shows the text, for a `main` that returns it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An expectation of the batch did not hold: nothing of that batch was written.
@@ -100,6 +103,12 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -44,16 +44,20 @@ pub(super) async fn find_work(
 ) -> Result<BTreeSet<String>, StartError> {
     let mut parents = BTreeSet::new();
     let mut unknown: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let mut note = |agent_type: &str, run_id: &str| {
-        if !kinds.contains(agent_type) {
-            let (count, _) = unknown.entry(agent_type.to_owned()).or_insert((0, run_id.to_owned()));
-            *count += 1;
+    let mut note = |run_id: &str, parent: &str, agent_type: Option<&str>| {
+        let parent = parent.parse::<AgentPath>().ok();
+        let parent_type = parent.as_ref().map(AgentPath::agent_type);
+        // A run needs both types, and counts once where they are the same.
+        for needed in BTreeSet::from([parent_type, agent_type]).into_iter().flatten() {
+            if !kinds.contains(needed) {
+                let (count, _) = unknown.entry(needed.to_owned()).or_insert((0, run_id.to_owned()));
+                *count += 1;
+            }
         }
     };
     each(committer, Key::live_all(), |key, value| {
         let live: LiveRecord = codec::decode(key, value)?;
-        note(&live.agent_type, &live.run_id);
-        note_parent(&live.parent, &live.run_id, &mut note);
+        note(&live.run_id, &live.parent, Some(&live.agent_type));
         // What waits for a timer is woken by it.
         if !live.waiting {
             parents.insert(live.parent);
@@ -63,8 +67,7 @@ pub(super) async fn find_work(
     .await?;
     each(committer, Key::queue_all(), |key, value| {
         let queued: QueuedRecord = codec::decode(key, value)?;
-        note(&queued.agent_type, &queued.run_id);
-        note_parent(&queued.parent, &queued.run_id, &mut note);
+        note(&queued.run_id, &queued.parent, Some(&queued.agent_type));
         if kinds.executes(&queued.agent_type) {
             parents.insert(queued.parent);
         }
@@ -73,7 +76,7 @@ pub(super) async fn find_work(
     .await?;
     each(committer, Key::owed_all(), |key, value| {
         let owed: OwedRecord = codec::decode(key, value)?;
-        note_parent(&owed.parent, &owed.run_id, &mut note);
+        note(&owed.run_id, &owed.parent, None);
         parents.insert(owed.parent);
         Ok(())
     })
@@ -85,12 +88,6 @@ pub(super) async fn find_work(
         return Err(StartError::Unregistered { agent_type, live_runs, example, registered });
     }
     Ok(parents)
-}
-
-fn note_parent(parent: &str, run_id: &str, note: &mut impl FnMut(&str, &str)) {
-    if let Ok(path) = parent.parse::<AgentPath>() {
-        note(path.agent_type(), run_id);
-    }
 }
 
 /// Brings the agents that have something to do into memory; each finds its own work.

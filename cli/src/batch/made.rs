@@ -75,8 +75,16 @@ impl Made {
     }
 
     /// Forgets a batch that has no runs: its command, its inputs that were put aside, and its folder
-    /// of launches, if that is empty. Blocks, and leaves what cannot be removed to the next time.
-    pub(crate) fn forget(data: &Path, batch: &str) {
+    /// of launches, if that is empty. Leaves what cannot be removed to the next time.
+    ///
+    /// For whoever holds the lock of the folder: so that nobody binds the batch meanwhile.
+    pub(crate) async fn forget(data: &Path, batch: &str) {
+        let (data, batch) = (data.to_owned(), batch.to_owned());
+        // The files are in nobody's way.
+        let _ = tokio::task::spawn_blocking(move || Self::remove(&data, &batch)).await;
+    }
+
+    fn remove(data: &Path, batch: &str) {
         let _ = std::fs::remove_file(file(data, batch));
         let _ = std::fs::remove_dir_all(spool_of(data, batch));
         let _ = std::fs::remove_dir(launches_of(data, batch));

@@ -53,6 +53,10 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     for parent in parents(access, args.batch.as_deref()).await? {
         let removed = access.clear(&parent, &filter).await?;
         cleared += removed;
+        // An owner removes the files itself: it may dispatch at any time.
+        if matches!(access, Access::Owner(_)) {
+            continue;
+        }
         let folder = launches_of(&data, &parent.name());
         sweep(folder, async |run_id| match access.inspect(&parent, &run_id).await {
             Ok(Some(run)) => run.run.status.is_hard(),
@@ -60,14 +64,11 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
             Err(_) => false,
         })
         .await;
-        // An owner may dispatch at any time. A batch that never had a run may still have inputs.
+        // A batch that never had a run may still have inputs.
         if removed > 0
-            && matches!(access, Access::Direct(_))
             && access.page(&parent, &RunFilter::default(), None, 1).await?.runs.is_empty()
         {
-            let (data, name) = (data.clone(), parent.name());
-            let forget = move || Made::forget(&data, &name);
-            tokio::task::spawn_blocking(forget).await.map_err(Fatal::from)?;
+            Made::forget(&data, &parent.name()).await;
         }
     }
     Ok(cleared)

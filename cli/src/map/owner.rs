@@ -1,17 +1,18 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ghostlight::System;
 use ghostlight::storage::{self, FolderLock};
-
+use ghostlight::{AgentPath, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::batch::Made;
 use crate::fatal::Fatal;
+use crate::sweep::{launches_of, sweep};
 
 /// How long to wait for a short-lived reader that has the folder.
 const READER_WAIT: Duration = Duration::from_secs(5);
@@ -62,14 +63,56 @@ impl Control {
     }
 }
 
-pub(super) async fn serve(
-    system: &System,
-    data: &Path,
-    listen: Option<SocketAddr>,
-) -> Result<Control, Fatal> {
+/// The files of batches, for the owner of their folder.
+#[derive(Clone)]
+pub(super) struct Files {
+    pub(super) system: System,
+    pub(super) data: PathBuf,
+    /// The owner's own batch.
+    pub(super) batch: AgentPath,
+}
+
+impl Files {
+    /// Removes the launch folders of a batch's runs that have ended.
+    pub(super) async fn sweep(&self, batch: &AgentPath) {
+        let Ok(agent) = self.system.agent_at(batch) else { return };
+        sweep(launches_of(&self.data, &batch.name()), async |run_id| {
+            match agent.lookup(&run_id).await {
+                Ok(Lookup::Run(run)) => run.status.is_hard(),
+                Ok(Lookup::Cleared) => true,
+                Ok(Lookup::Unknown) | Err(_) => false,
+            }
+        })
+        .await;
+    }
+
+    /// Removes what is left of a batch, if it has no run. Nothing may be dispatched to it meanwhile.
+    pub(super) async fn forget_without_runs(&self, batch: &AgentPath) {
+        let Ok(agent) = self.system.agent_at(batch) else { return };
+        let any = agent.list(&RunFilter::default(), None, 1).await;
+        if any.is_ok_and(|page| page.runs.is_empty()) {
+            Made::forget(&self.data, &batch.name()).await;
+        }
+    }
+
+    async fn cleared(&self, batch: &AgentPath) {
+        self.sweep(batch).await;
+        // Our own batch goes on: it is looked at when that has ended.
+        if *batch != self.batch {
+            self.forget_without_runs(batch).await;
+        }
+    }
+}
+
+pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<Control, Fatal> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let socket = ControlSocket::bind(data).await?;
+    let system = &files.system;
+    let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
+    let socket = socket.on_cleared(move |batch| {
+        let files = files.clone();
+        async move { files.cleared(&batch).await }
+    });
     tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
     if let Some(address) = listen {
         let listener = tokio::net::TcpListener::bind(address)

@@ -27,6 +27,8 @@ use crate::sweep::spool_of;
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
 const VERSION: u32 = 1;
+/// The inputs of a spool that is not whole yet.
+const INPUTS_NEW: &str = "inputs.new";
 
 /// What a spooled batch has to know beside its inputs.
 #[derive(Serialize, Deserialize)]
@@ -128,7 +130,12 @@ pub(super) async fn detach(
         biased;
         // Nothing refers to a spool that is not whole.
         _ = signals.next() => return Ok(ExitCode::from(130)),
-        written = writing => written??,
+        written = writing => if let Err(error) = written? {
+            // What was put aside before stays; a folder that is not empty is not removed.
+            let _ = tokio::fs::remove_file(folder.join(INPUTS_NEW)).await;
+            let _ = tokio::fs::remove_dir(&folder).await;
+            return Err(error);
+        },
     }
     let file = SpoolFile {
         version: VERSION,
@@ -151,7 +158,7 @@ pub(super) async fn detach(
 
 /// Writes the inputs aside, synced. Blocks.
 fn write_inputs(mut feed: Feed, folder: &Path) -> Result<(), Fatal> {
-    let path = folder.join("inputs.new");
+    let path = folder.join(INPUTS_NEW);
     let mut file = BufWriter::new(File::create(&path)?);
     let mut failed = 0u64;
     while let Some(item) = feed.blocking_next() {

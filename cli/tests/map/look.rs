@@ -1,3 +1,6 @@
+use std::io::Write;
+use std::process::Stdio;
+
 use crate::support::{Place, only_run, sorted};
 
 const WAIT: &str = "echo {} 1; echo {} 2 >&2; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} 3";
@@ -287,6 +290,34 @@ fn a_detached_batch_goes_on_by_itself() {
     for name in ["spool", "map.log", "batches", "launches"] {
         assert!(!left(name), "{name}");
     }
+}
+
+#[test]
+fn clear_through_an_owner_leaves_nothing() {
+    let place = Place::new();
+    let left = || ["batches", "launches", "spool", "map.log"].map(|name| place.count_below(name));
+    let old = ["map", "--batch", "old", "--detach", "a", "b", "--", "true"];
+    assert_eq!(place.run(old).code(), Some(0));
+    while place.run(["map", "--batch", "old"]).code() == Some(2) {}
+    assert_eq!(left(), [2, 2, 4, 1], "each folder counts, too");
+
+    // The owner of another batch, which ends when its list does.
+    let mut map = place.ghostlight(["map", "--batch", "own", "--", "echo", "{}"]);
+    let mut map = place.spawn(map.stdin(Stdio::piped()));
+    let mut list = map.stdin();
+    list.write_all(b"x\n").unwrap();
+    assert_eq!(map.read_lines(1), ["x"]);
+    while place.run(["runs", "--batch", "own", "--status", "completed"]).stdout.is_empty() {}
+    assert_eq!(place.run(["clear", "--batch", "old"]).stdout, b"2 runs were removed\n");
+    assert_eq!(left(), [2, 2, 0, 0], "its own");
+    assert_eq!(place.run(["clear"]).stdout, b"1 run was removed\n");
+    list.write_all(b"y\n").unwrap();
+    assert_eq!(map.read_lines(1), ["y"], "it goes on");
+    while place.run(["runs", "--batch", "own", "--status", "completed"]).stdout.is_empty() {}
+    assert_eq!(place.run(["clear"]).stdout, b"1 run was removed\n");
+    drop(list);
+    assert_eq!(map.wait().code(), Some(0));
+    assert_eq!(left(), [0, 0, 0, 0]);
 }
 
 #[test]

@@ -80,6 +80,18 @@ impl Place {
         lines
     }
 
+    /// How many files and folders there are at a path in the data folder, itself and all below it.
+    pub(crate) fn count_below(&self, name: &str) -> usize {
+        let (mut count, mut paths) = (0, vec![self.path(".ghostlight").join(name)]);
+        while let Some(path) = paths.pop().filter(|path| path.exists()) {
+            count += 1;
+            for entry in std::fs::read_dir(path).into_iter().flatten() {
+                paths.push(entry.unwrap().path());
+            }
+        }
+        count
+    }
+
     /// The files left in launch folders.
     pub(crate) fn launch_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();

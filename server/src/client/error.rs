@@ -1,9 +1,13 @@
 //! Why a call failed.
 
-use std::io;
+use std::{fmt, io};
+
+use ghostlight::protocol::text::with_causes;
 
 /// Why a call of a client failed.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` shows the text, with its causes, for a `main` that returns it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// Nobody listens: there is no socket, or its owner is gone.
@@ -28,6 +32,12 @@ pub enum ClientError {
     /// The answer is not one of ours, or what was asked for cannot be asked.
     #[error("the control socket does not speak as expected: {0}")]
     Invalid(String),
+}
+
+impl fmt::Debug for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
 }
 
 impl ClientError {

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use ghostlight::AgentPath;
 use ghostlight::storage::{Batch, Error};
-use tokio::time::Instant;
 
 use super::World;
 use crate::disk::Written;
 use crate::durable::Change;
 use crate::invariant::Event;
-use crate::life::LIFE_MAX;
 
 impl World {
     pub(crate) fn kill(&self, when: &str) {
         let mut inner = self.lock();
         inner.killed = true;
         inner.kills += 1;
-        inner.line("fault", format!("the process is killed {when}"));
+        inner.line("fault", "", format!("the process is killed {when}"));
         drop(inner);
         self.shared.ended.notify_one();
     }
@@ -27,6 +25,11 @@ impl World {
     pub(crate) fn is_alive(&self, life: u64) -> bool {
         let inner = self.lock();
         inner.life == life && !inner.killed
+    }
+
+    /// How often the process was killed.
+    pub(crate) fn kills(&self) -> u64 {
+        self.lock().kills
     }
 
     /// Whether every kill that was due has ended a life.
@@ -42,7 +45,7 @@ impl World {
     pub(crate) fn fail_store(&self) {
         let mut inner = self.lock();
         inner.store_failed = true;
-        inner.line("fault", "the disk fails".into());
+        inner.line("fault", "", "the disk fails".into());
     }
 
     /// Somebody uses the disk.
@@ -74,21 +77,10 @@ impl World {
     /// Lets the disk keep its user waiting.
     pub(crate) async fn busy(&self, time: Duration) {
         if !time.is_zero() {
-            self.busy_until(Instant::now() + time.min(LIFE_MAX));
             tokio::time::sleep(time).await;
             let mut inner = self.lock();
             inner.disk_busy = inner.disk_busy.saturating_add(time);
         }
-    }
-
-    fn busy_until(&self, until: Instant) {
-        let mut inner = self.lock();
-        inner.busy_until = inner.busy_until.max(Some(until));
-    }
-
-    /// Whether the disk has kept nobody waiting for so long.
-    pub(crate) fn idle_for(&self, time: Duration) -> bool {
-        self.lock().busy_until.is_none_or(|until| until + time <= Instant::now())
     }
 
     /// Brings batches to the disk, where they can be read, and may be lost.
@@ -121,8 +113,9 @@ impl World {
             .filter(|(change, known)| change.key.kind() == "record" && !known)
             .filter_map(|(change, _)| inner.durable.run(change.key.run()?)?.path.clone())
             .collect();
-        let text = crate::trace::describe(&changes, &inner.durable);
-        inner.line("commit", format!("{group}: {text}"));
+        for (who, text) in crate::trace::describe(&changes, &inner.durable) {
+            inner.line("commit", &who, format!("{group}: {text}"));
+        }
         if let Some(last) = begun.last() {
             inner.last_begun = Some(last.clone());
         }

@@ -16,6 +16,18 @@ impl World {
         self.shared.ended.notify_one();
     }
 
+    /// Something that a scenario asks for does not hold; the text is no part of what that is.
+    fn violated_yours(&self, invariant: &str, who: &str, text: String) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            inner.line("violated", who, format!("{invariant:?} does not hold"));
+            let invariant = invariant.to_owned();
+            inner.violation = Some(Violation { invariant, text, yours: true });
+        }
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
     pub(crate) fn violation(&self) -> Option<Violation> {
         self.lock().violation.clone()
     }
@@ -23,21 +35,26 @@ impl World {
     /// Tells everybody who checks of an event.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.judge(event);
-        for (name, holds) in &self.shared.always {
-            if !held(holds, self) {
-                self.violated(name, "it did until this event".into());
-            }
-        }
+        self.check_always();
         if matches!(event, Event::Settled) {
             self.lock().settled = true;
             for (name, holds) in &self.shared.finally {
                 if !held(holds, self) {
-                    self.violated(name, "all is over".into());
+                    self.violated_yours(name, "", "all is over".into());
                 }
             }
         }
         if self.lock().violation.is_some() {
             self.shared.ended.notify_one();
+        }
+    }
+
+    pub(super) fn check_always(&self) {
+        for (name, holds) in &self.shared.always {
+            if !held(holds, self) {
+                let (who, text) = self.lock().trace.last_change();
+                self.violated_yours(name, &who, text);
+            }
         }
     }
 
