@@ -58,6 +58,11 @@ pub enum Event<'a> {
         /// The agent.
         agent: &'a AgentPath,
     },
+    /// A run's actor is killed by a fault of the plan.
+    RunCrashed {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+    },
     /// A life of the process has ended, by a kill or in peace.
     LifeEnded,
     /// The drive has returned, and nothing is left to do.

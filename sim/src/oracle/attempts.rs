@@ -1,10 +1,11 @@
-//! An attempt is lost with the process that has it, and with nothing else: no wake, eviction or crash of
-//! a parent counts as one, nor does a process that never came to the run.
+//! An attempt is lost with the process that has it, or with the run's own actor, and with nothing else: no
+//! wake, eviction or crash of a parent counts as one, nor does a process that never came to the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ghostlight::protocol::RunKey;
 use ghostlight::protocol::run::Phase;
+use ghostlight::storage::records::RunRecord;
 
 use crate::durable::Durable;
 use crate::invariant::{Event, Invariant};
@@ -19,19 +20,20 @@ pub(super) struct Attempts {
 
 impl Invariant for Attempts {
     fn name(&self) -> &str {
-        "an attempt is lost with its process alone"
+        "an attempt is lost with its process or actor alone"
     }
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
-            Event::LifeEnded => {
+            // By then all is on the disk that the life before has left there.
+            Event::LifeBegan => {
                 for run in std::mem::take(&mut self.owned) {
-                    let record = durable.run(run).and_then(|run| run.record.as_ref());
-                    let state = record.map(|record| record.state);
-                    // What waits has no attempt to lose; what is parked keeps its own.
-                    if state.is_some_and(|s| s.phase == Phase::Running && s.interrupted.is_none()) {
-                        *self.lost.entry(run).or_default() += 1;
-                    }
+                    self.lose(run, durable);
+                }
+            }
+            Event::RunCrashed { run } => {
+                if let Some((parent, run_id)) = run.parent() {
+                    self.lose(RunKey::new(&parent, &run_id), durable);
                 }
             }
             Event::Committed { changes, .. } => {
@@ -51,6 +53,17 @@ impl Invariant for Attempts {
 }
 
 impl Attempts {
+    fn lose(&mut self, run: RunKey, durable: &Durable) {
+        let record = durable.run(run).and_then(|run| run.record.as_ref());
+        // What waits has no attempt to lose; what is parked keeps its own.
+        let has_attempt = |record: &RunRecord| {
+            record.state.phase == Phase::Running && record.state.interrupted.is_none()
+        };
+        if record.is_some_and(has_attempt) {
+            *self.lost.entry(run).or_default() += 1;
+        }
+    }
+
     fn judge(&mut self, key: RunKey, durable: &Durable) -> Result<(), String> {
         let Some(record) = durable.run(key).and_then(|run| run.record.as_ref()) else {
             return Ok(());
@@ -70,7 +83,7 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::{History, fires, record};
+    use super::super::history::{History, fires, path, record};
     use super::*;
 
     fn at(attempt: u32, phase: Phase) -> ghostlight::storage::records::RunRecord {
@@ -87,6 +100,20 @@ mod tests {
         history.run("r", &at(2, Phase::Running)).commit().unwrap();
         fires(history.run("r", &at(3, Phase::Running)).commit(), "has lost 1");
         fires(history.run("r", &at(1, Phase::Running)).commit(), "was at attempt 2");
+    }
+
+    #[test]
+    fn an_actor_that_is_lost_takes_one_attempt_of_its_own_run() {
+        for (crashed, said) in [("r", None), ("other", Some("has lost 0"))] {
+            let mut history = History::of(Attempts::default());
+            history.run("r", &at(1, Phase::Running)).commit().unwrap();
+            history.tell(Event::RunCrashed { run: &path(crashed) }).unwrap();
+            let again = history.run("r", &at(2, Phase::Running)).commit();
+            match said {
+                None => again.unwrap(),
+                Some(said) => fires(again, said),
+            }
+        }
     }
 
     #[test]
