@@ -281,7 +281,8 @@ mod tests {
         let refused = Answer::NotDispatched(&refused);
         fires(with(Phase::Running).answer("r", refused), "it is not");
         let mut history = with(Phase::Ended(End::Error));
-        history.put(Key::tombstone(key("r")), &TombstoneRecord { cleared_at_ms: 1 });
+        history
+            .put(Key::tombstone(key("r")), &TombstoneRecord { cleared_at_ms: 1, aborted: false });
         history.commit().unwrap();
         history.answer("r", Answer::Cleared).unwrap();
         history.answer("r", refused).unwrap();

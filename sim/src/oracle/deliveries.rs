@@ -23,8 +23,10 @@ pub(super) struct Deliveries {
     at_work: BTreeMap<AgentPath, RunId>,
     /// Every run for which a delivery was ever owed.
     owed: BTreeSet<RunKey>,
-    /// The types of agents that have a finish hook.
+    /// The types of agents that have a finish hook in this life.
     hooked: BTreeSet<String>,
+    /// The runs that have ended in this life.
+    ended: BTreeSet<RunKey>,
 }
 
 impl Invariant for Deliveries {
@@ -36,7 +38,11 @@ impl Invariant for Deliveries {
         match event {
             Event::LifeEnded | Event::Fault(Fault::Fail(_) | Fault::FailRead) => self.lose(durable, |_| true),
             Event::AgentCrashed { agent } => self.lose(durable, |of| of == *agent),
-            Event::LifeBegan => self.at_work.clear(),
+            Event::LifeBegan => {
+                self.at_work.clear();
+                self.hooked.clear();
+                self.ended.clear();
+            }
             Event::System(Seen::HookBegan { agent, run_id }) => {
                 self.begins(agent, run_id, durable)?;
             }
@@ -49,9 +55,15 @@ impl Invariant for Deliveries {
                 }
             }
             Event::Committed { changes, .. } => {
-                for change in changes.iter().filter(|change| change.key.kind() == "owed") {
+                for change in *changes {
                     let Some(key) = change.key.run() else { continue };
                     let run = durable.run(key);
+                    if change.key.kind() == "record" && run.is_some_and(has_ended) {
+                        self.ended.insert(key);
+                    }
+                    if change.key.kind() != "owed" {
+                        continue;
+                    }
                     let path = run.and_then(|run| run.path.as_ref());
                     if change.after.is_some() {
                         self.owed.insert(key);
@@ -65,10 +77,10 @@ impl Invariant for Deliveries {
                 }
             }
             Event::Settled => {
-                let forgotten = durable.runs().find(|(key, run)| {
-                    !self.owed.contains(key) && has_ended(run) && self.is_hooked(run)
+                let forgotten = self.ended.difference(&self.owed).find_map(|key| {
+                    durable.run(*key).filter(|run| has_ended(run) && self.is_hooked(run))
                 });
-                if let Some((_, DurableRun { path: Some(path), .. })) = forgotten {
+                if let Some(DurableRun { path: Some(path), .. }) = forgotten {
                     return Err(format!("{path} has ended, and nothing was owed for it"));
                 }
             }

@@ -78,7 +78,8 @@ mod tests {
     fn cleared() -> History<Tombstones> {
         let mut history = History::of(Tombstones::default());
         history.run("r", &record("r", Phase::Ended(End::Completed))).commit().unwrap();
-        history.put(Key::tombstone(key("r")), &TombstoneRecord { cleared_at_ms: 1 });
+        history
+            .put(Key::tombstone(key("r")), &TombstoneRecord { cleared_at_ms: 1, aborted: false });
         history.commit().unwrap();
         history
     }
