@@ -255,8 +255,8 @@ impl Probe for Watch {
             }
             Seen::Entered { run, attempt } => {
                 // Counted by `before_code`, which follows.
-                let entry = self.0.counts().entries + 1;
-                let text = format!("{entry}: the code is entered, attempt {attempt}");
+                let place = self.0.counts().code + 1;
+                let text = format!("{place}: the code is entered, attempt {attempt}");
                 self.0.trace_of("entry", run.as_str(), text);
             }
             Seen::StepBegan { run, key } => {

@@ -36,7 +36,9 @@ impl Invariant for Deliveries {
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
-            Event::LifeEnded | Event::Fault(Fault::Fail(_) | Fault::FailRead) => self.lose(durable, |_| true),
+            Event::LifeEnded | Event::Fault(Fault::Fail(_) | Fault::FailRead) => {
+                self.lose(durable, |_| true)
+            }
             Event::AgentCrashed { agent } => self.lose(durable, |of| of == *agent),
             Event::LifeBegan => {
                 self.at_work.clear();
