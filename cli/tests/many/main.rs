@@ -8,7 +8,7 @@
 //!     cargo test --release -p ghostlight-cli --test many -- --nocapture
 //! ```
 //!
-//! It takes the better part of an hour and several GiB. The folder is left as it is.
+//! It takes an hour, 400 MiB of memory and 700 MiB of disk. The folder is left as it is.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![expect(clippy::print_stdout, reason = "the figures of the long form")]
