@@ -351,8 +351,8 @@ impl AgentRef {
     /// their ids, which are never used again. Returns how many.
     ///
     /// # Errors
-    /// [`Error::StillStopping`] when the code of a run does not return; failures of the store. What
-    /// was cleared stays cleared.
+    /// [`Error::StillStopping`] when the code of a run does not return within twice its grace time, or
+    /// a minute; failures of the store. What was cleared stays cleared.
     ///
     /// # Cancel safety
     /// Dropped, it has cleared some of them.

@@ -19,6 +19,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::commit::InFlight;
 use self::ending::Ending;
@@ -91,6 +92,8 @@ pub(crate) struct RunActorState {
     progress_timer: bool,
     /// A timer that judges dormancy is under way.
     dormant_timer: bool,
+    /// The timer of a cancel.
+    grace: Option<AbortOnDropHandle<Option<()>>>,
 }
 
 impl Actor for RunActor {
@@ -138,6 +141,7 @@ impl Actor for RunActor {
             progress_at: None,
             progress_timer: false,
             dormant_timer: false,
+            grace: None,
         };
         // The process was lost between the request and the end.
         let cancelling = state.record.state.cancelling && !planted(Planted::ForgetCancel);
@@ -365,10 +369,11 @@ impl RunActorState {
         }
         self.shared.cancel();
         let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
-        self.shared.node.spawn(async move {
+        // Ends with the actor, since the grace may be longer than anything else.
+        self.grace = Some(AbortOnDropHandle::new(self.shared.node.spawn(async move {
             tokio::time::sleep(node.limits.cancel_grace).await;
             let _ = actor.cast(RunMsg::GraceOver);
-        });
+        })));
         self.cascade(myself);
     }
 

@@ -21,8 +21,6 @@ use crate::launch::{CommandEnd, LaunchDir, OutputWatcher, Status as LaunchStatus
 
 /// How long a cancelled command has between TERM and KILL.
 pub(crate) const TERM_GRACE: Duration = Duration::from_secs(5);
-/// How long a cancelled run may take to stop its command and read what it has written.
-pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 /// How long a run waits, doubled each time, when its command could not be run.
 const NOT_STARTED_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait of a run whose command cannot be run or watched.
@@ -60,6 +58,7 @@ pub(crate) struct CommandOutput {
 /// The durable name of a launch: enough to find it after the program is gone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Launch {
+    /// Within the data folder, which may be found under another path next time.
     folder: String,
     boot_id: String,
 }
@@ -108,7 +107,7 @@ impl Child for Command {
         let mut not_started = 0;
         for number in 0u64.. {
             let planned = cx.step(("launch", number), async || self.plan(cx, number).await).await?;
-            let dir = LaunchDir::known(&planned.folder, &planned.boot_id);
+            let dir = LaunchDir::known(self.data.join(&planned.folder), &planned.boot_id);
             let body = async || self.execute(cx, &dir, number, attempt, &input).await;
             let end = cx.step(("command", number), body).await;
             // Once its output is durable, nothing reads the folder any more.

@@ -67,8 +67,8 @@
 //! script, `tee /dev/stderr`) truncates the file and writes from its beginning: what was in it and
 //! had not been read yet is lost. `>&2` and `>> /dev/stderr` are safe.
 //!
-//! A process that leaves the command's process group, or runs as another user, is neither killed
-//! nor waited for.
+//! A process that leaves the command's process group, or becomes another user, is neither killed
+//! nor waited for. A command that does so itself is waited for, but cannot be stopped.
 
 mod cancel;
 mod claim;
@@ -81,6 +81,7 @@ mod handle;
 mod leftover;
 mod observe;
 mod process;
+mod remove;
 mod spawn;
 mod status;
 mod watch;
@@ -103,3 +104,4 @@ pub use watch::OutputWatcher;
 pub(crate) use directory::{CLAIM, LOCK, LOG, STATUS, STDERR, STDOUT};
 pub(crate) use leftover::wait_for_all;
 pub(crate) use process::{ProcessStat, pid_namespace};
+pub(crate) use remove::{REMOVED, remove};

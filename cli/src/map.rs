@@ -22,7 +22,7 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
-use crate::batch::{Batch, Bound, CANCEL_GRACE, Command, Launches, Made, Text};
+use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
@@ -92,7 +92,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         false => storage::Durability::PowerLoss,
     };
     let limits = Limits {
-        cancel_grace: CANCEL_GRACE,
+        // A cancelled run ends when its command has, however long that takes.
+        cancel_grace: Duration::MAX,
         // A drain waits for the commands, however long they take.
         shutdown_drain: Duration::MAX,
         ..Limits::default()
@@ -271,6 +272,7 @@ impl Ending {
 
     /// Waits for the running commands; a second interrupt kills them.
     async fn drain(mut self) -> Result<ExitCode, Fatal> {
+        self.launches.drain();
         let running = self.launches.count();
         if running > 0 {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");

@@ -14,9 +14,7 @@ mod job;
 mod report;
 mod setup;
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::getpid;
@@ -41,7 +39,7 @@ pub fn enter() -> Option<ExitCode> {
         Ok(()) => ExitCode::SUCCESS,
         // Standard error is the launch's log by now, or else nothing.
         Err(error) => {
-            let _ = io::Write::write_all(&mut io::stderr(), format!("{error}\n").as_bytes());
+            log(&error);
             ExitCode::FAILURE
         }
     })
@@ -69,8 +67,15 @@ fn run(job: &Job) -> io::Result<()> {
             failure.describe(job)
         }
     };
-    end::kill_group(pid)?;
+    // How the command ended is known: it is told, whatever becomes of what it has left.
+    if let Err(error) = end::kill_group(pid) {
+        log(&error);
+    }
     store(job, &files, end)
+}
+
+fn log(error: &io::Error) {
+    let _ = io::Write::write_all(&mut io::stderr(), format!("{error}\n").as_bytes());
 }
 
 enum Claimed {
@@ -88,7 +93,8 @@ fn claim(job: &Job) -> Result<Claimed, SetUpError> {
     let command = GatedCommand::fork(job, &files).map_err(SetUpError::at("fork"))?;
     let claimed = describe(&command).map_err(SetUpError::at("read /proc")).and_then(|claim| {
         let linked = Claim::Shim(claim.clone()).link(files.folder());
-        Ok(linked.map_err(SetUpError::at("claim"))?.then_some(claim))
+        let ours = linked.and_then(|linked| Ok(linked && files.are_in_place(&job.dir)?));
+        Ok(ours.map_err(SetUpError::at("claim"))?.then_some(claim))
     });
     match claimed {
         Ok(Some(claim)) => {
@@ -132,9 +138,7 @@ fn store(job: &Job, files: &Files, end: CommandEnd) -> io::Result<()> {
     }
     files.publish_status(&status.encode()?, job.sync)?;
     if job.sync {
-        // The folder's own name must last as long as the status in it.
-        let parent = job.dir.parent().unwrap_or_else(|| Path::new("/"));
-        File::open(parent)?.sync_all()?;
+        files.sync_name()?;
     }
     Ok(())
 }

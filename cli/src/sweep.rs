@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::launch;
+
 /// Where the launches of a batch have their folders. A batch's name may hold anything; a folder's
 /// does not.
 pub(crate) fn launches_of(data: &Path, batch: &str) -> PathBuf {
@@ -21,16 +23,17 @@ pub(crate) fn short_hash(batch: &str) -> String {
     Sha256::digest(batch.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Removes the folders of the runs that `has_ended`; says nothing if some cannot be removed.
+/// Removes the folders of the runs that `has_ended`, and those whose removal had begun; says nothing
+/// if some cannot be removed.
 pub(crate) async fn sweep<F, Fut>(folder: PathBuf, has_ended: F)
 where
     F: Fn(String) -> Fut,
     Fut: Future<Output = bool>,
 {
     for (run_id, path) in launches(folder).await {
-        if has_ended(run_id).await {
-            // Whoever sweeps next tries again.
-            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+        if run_id.starts_with(launch::REMOVED) || has_ended(run_id).await {
+            // Whoever sweeps next tries again: what cannot be removed may have a command that lives.
+            let _ = tokio::task::spawn_blocking(move || launch::remove(&path)).await;
         }
     }
 }
@@ -48,4 +51,22 @@ pub(crate) async fn launches(folder: PathBuf) -> Vec<(String, PathBuf)> {
         found
     });
     listed.await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_crash_left_of_a_removal_is_removed() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for name in ["live.0", "ended.0", "removed.live.1", "removed.ended.1"] {
+            std::fs::create_dir(folder.path().join(name)).expect("folder");
+            std::fs::write(folder.path().join(name).join("stdout"), "x").expect("file");
+        }
+        sweep(folder.path().to_owned(), async |run_id| run_id == "ended").await;
+        let left: Vec<_> = std::fs::read_dir(folder.path()).expect("folder").flatten().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].file_name(), "live.0");
+    }
 }

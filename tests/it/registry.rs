@@ -132,6 +132,24 @@ async fn has_run_wants_the_exact_id_and_type() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grace_time_without_end_is_waited_for_by_no_clear_and_by_nothing_later() {
+    let worker = Worker::default();
+    let bench = worker.bench.clone();
+    let limits = Limits { cancel_grace: Duration::MAX, ..Limits::default() };
+    let builder = SystemBuilder::on_memory_store(MemoryStore::new()).limits(limits);
+    let system = builder.agent(Assistant).child(worker).start().await.unwrap();
+    let assistant = system.agent::<Assistant>("a").unwrap();
+    let run = assistant.start::<Worker>(hold("g")).id("x").await.unwrap();
+    bench.seen("enter x", 1).await;
+    let cleared = assistant.clear(&RunFilter::default()).await;
+    assert!(matches!(cleared, Err(Error::StillStopping(_))), "{cleared:?}");
+    bench.open("g");
+    assert_eq!(aborted(run.outcome().await.unwrap()), "cleared");
+    // Each cancel has a timer, which is of no use any more.
+    system.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clear_cancels_what_lives_and_its_tails_say_so() {
     bounded(async {
         let (system, assistant, bench) = started(&MemoryStore::new()).await;

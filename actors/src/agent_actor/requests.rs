@@ -1,6 +1,7 @@
 //! Requests for runs that are on their way to their actors, or have one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ghostlight_protocol::{RunId, RunKey};
 use ractor::{ActorRef, MessagingErr};
@@ -11,6 +12,9 @@ use crate::Error;
 use crate::agents::unless_gone;
 use crate::lanes;
 use crate::messages::{AgentMsg, Reply, RunMsg, RunRequest};
+
+/// How long a clear waits for a live run to end, however long that run may clean up.
+const CLEAR_WAIT_MAX: Duration = Duration::from_secs(60);
 
 impl AgentState {
     /// Answers what it can while the run is on its way to its actor; all else waits.
@@ -146,7 +150,7 @@ impl AgentState {
             // An actor that is gone needs no cancel.
             let _ = live.cast(RunMsg::Cancel(lanes::CLEARED.to_owned(), cancelled));
         }
-        let overdue = node.limits.cancel_grace * 2;
+        let overdue = node.limits.cancel_grace.saturating_mul(2).min(CLEAR_WAIT_MAX);
         self.args.node.spawn(async move {
             tokio::time::sleep(overdue).await;
             let _ = actor.cast(AgentMsg::ClearOverdue(run_id));

@@ -18,28 +18,30 @@ pub(super) enum Begun {
     Void,
 }
 
-/// Starts a launch whose folder is not there yet, and recovers any other. Blocks.
+/// Starts a launch that nobody has begun, unless nothing `may_start`, and recovers any other. Blocks.
 ///
 /// `made`: the folder is known to have been there.
-pub(super) fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, RunError> {
-    if made && !dir.path().exists() {
+pub(super) fn begin(
+    dir: &LaunchDir,
+    spec: &Spec,
+    made: bool,
+    may_start: bool,
+) -> Result<Begun, RunError> {
+    let is_there = dir.path().exists();
+    if made && !is_there {
         // Its command may still work, unseen: a second one must not be started beside it.
         let text = format!("the launch folder {} is gone", dir.path().display());
         return Err(RunError::new(text).kind("folder-gone"));
     }
-    let parent = dir.path().parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(parent)?;
-    let fresh = match dir.create() {
-        Ok(()) => true,
-        Err(launch::Error::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::AlreadyExists =>
-        {
-            false
-        }
-        Err(error) => return Err(error.into()),
-    };
     let mut not_started = None;
-    if fresh {
+    // What was planned before the machine was started again may have been executed then, whether or
+    // not its folder has lasted.
+    if !is_there && dir.is_of_this_boot()? {
+        if !may_start {
+            return Ok(Begun::Not);
+        }
+        make_parents(dir.path())?;
+        dir.create()?;
         match launch::spawn(dir, spec) {
             Ok(shim) => return Ok(Begun::Alive(shim)),
             Err(error @ (SpawnError::TooLong | SpawnError::Nul)) => {
@@ -62,4 +64,18 @@ pub(super) fn begin(dir: &LaunchDir, spec: &Spec, made: bool) -> Result<Begun, R
         Recovered::Vanished(claim) => Begun::Vanished(claim),
         Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),
     })
+}
+
+/// Makes the folder of the batch's launches and the one of all launches, and nothing above them: a
+/// data folder that is not there was moved or unmounted, and an empty one in its place would hide
+/// that its commands live.
+fn make_parents(dir: &Path) -> std::io::Result<()> {
+    let mut parents: Vec<&Path> = dir.ancestors().skip(1).take(2).collect();
+    while let Some(parent) = parents.pop() {
+        match std::fs::create_dir(parent) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }

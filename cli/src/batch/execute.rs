@@ -2,26 +2,26 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::Path;
 use std::time::Duration;
 
 use ghostlight::prelude::*;
 
 use super::begin::{Begun, begin};
-use super::launches::{Watched, stop, was_stopped};
+use super::launches::{Phase, Watched, stop, was_stopped};
 use super::{
     Command, CommandInput, Launch, LaunchEnd, NOT_STARTED_WAIT, TERM_GRACE, TROUBLE_WAIT, Text,
     launch_folder,
 };
 use crate::inputs::substitute;
 use crate::launch::{
-    self, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, ShimClaim, ShimHandle, Spec,
-    Status as LaunchStatus,
+    self, Cancelled, CommandEnd, Conclusion, LaunchDir, Offsets, OutputFollower, ShimClaim,
+    ShimHandle, Spec, Status as LaunchStatus,
 };
 use crate::lines::Stream;
 use crate::sweep::launches_of;
 
-/// How often a launch is taken over anew when its run is cancelled: within
-/// [`CANCEL_GRACE`](super::CANCEL_GRACE).
+/// How often a launch is taken over anew when its run is cancelled and its command not known to live.
 const CANCELLED_TRIES: u32 = 4;
 /// The signal of our own kills.
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
@@ -52,13 +52,9 @@ impl Command {
     async fn try_plan(&self, cx: &RunContext, number: u64) -> Result<Launch, RunError> {
         // Run ids are made from inputs alone: another batch has the same ones.
         let batch = cx.path().parent().map(|(batch, _)| batch.name()).unwrap_or_default();
-        let folder = launches_of(&self.data, &batch).join(launch_folder(cx.run_id(), number));
-        let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&folder)).await??;
-        let folder = dir
-            .path()
-            .to_str()
-            .ok_or_else(|| RunError::new("the data folder's path is no UTF-8").permanent())?;
-        Ok(Launch { folder: folder.to_owned(), boot_id: dir.boot_id().to_owned() })
+        let folder = launches_of(Path::new(""), &batch).join(launch_folder(cx.run_id(), number));
+        let boot_id = tokio::task::spawn_blocking(launch::boot_id).await??;
+        Ok(Launch { folder: folder.to_string_lossy().into_owned(), boot_id })
     }
 
     /// Executes a planned launch to its end. Our own trouble in watching it is no failure of the
@@ -78,17 +74,20 @@ impl Command {
         let mut tried_cancelled = 0;
         loop {
             tried_cancelled += u32::from(cx.is_cancelled());
-            let stopping = self.launches.are_stopping();
+            let phase = self.launches.phase();
             let error = match self.try_execute(cx, dir, number, attempt, input, &mut made).await {
-                Err(error) if !is_final(&error) && tried_cancelled < CANCELLED_TRIES => error,
+                Err(error) if !is_final(&error) => error,
                 end => return end,
             };
+            if tried_cancelled >= CANCELLED_TRIES && !lives(&error, dir).await {
+                return Err(error);
+            }
             warn(cx, &error, wait, "a command is not watched for a while");
             tokio::select! {
                 biased;
                 // There is a command to be stopped, and output to be read.
                 () = cx.cancelled(), if tried_cancelled == 0 => wait = NOT_STARTED_WAIT,
-                () = self.launches.stopping(), if !stopping => wait = NOT_STARTED_WAIT,
+                () = self.launches.after(phase), if phase != Phase::Stopping => wait = NOT_STARTED_WAIT,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(TROUBLE_WAIT),
             }
         }
@@ -108,14 +107,8 @@ impl Command {
         self.launches.tried().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let spec = self.spec(cx, attempt, input)?;
         let (launch, known) = (dir.clone(), made.is_some());
-        let (cancelled, stopping) = (cx.is_cancelled(), self.launches.are_stopping());
-        let begin = move || {
-            if (cancelled || stopping) && !known && !launch.path().exists() {
-                let begun = if cancelled { Err(cancelled_error()) } else { Ok(Begun::Not) };
-                return (begun, false);
-            }
-            (begin(&launch, &spec, known), launch.path().exists())
-        };
+        let may_start = !cx.is_cancelled() && self.launches.phase() == Phase::Starting;
+        let begin = move || (begin(&launch, &spec, known, may_start), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
         if exists {
             made.get_or_insert_with(|| Watched::new(&self.launches, dir));
@@ -125,6 +118,7 @@ impl Command {
             stop(dir.clone()).await;
         }
         match begun? {
+            Begun::Not if cx.is_cancelled() => Err(cancelled_error()),
             Begun::Not => Ok(LaunchEnd::Stopped),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
@@ -177,24 +171,39 @@ impl Command {
         };
         let mut follow = std::pin::pin!(follow);
         let mut output = std::pin::pin!(self.follow(cx, dir, number, false));
-        let concluded = tokio::select! {
-            biased;
-            () = cx.cancelled() => {
-                launch::cancel(dir, TERM_GRACE).await?;
-                self.follow(cx, dir, number, true).await?;
-                return Err(cancelled_error());
-            }
-            concluded = &mut follow => concluded?,
-            // All output is stored; the end is a moment away.
-            stored = &mut output => {
-                stored?;
-                follow.await?
+        let mut out_of_reach = false;
+        let concluded = loop {
+            tokio::select! {
+                biased;
+                () = cx.cancelled(), if !out_of_reach => {
+                    match launch::cancel(dir, TERM_GRACE).await.map_err(trouble)? {
+                        Cancelled::OutOfReach => out_of_reach = true,
+                        _ => {
+                            self.follow(cx, dir, number, true).await?;
+                            return Err(cancelled_error());
+                        }
+                    }
+                    tracing::warn!(
+                        run_id = cx.run_id(),
+                        "a cancelled command cannot be stopped, as it is in another pid namespace \
+                         or another user's; it is waited for"
+                    );
+                }
+                concluded = &mut follow => break concluded?,
+                // All output is stored; the end is a moment away.
+                stored = &mut output => {
+                    stored?;
+                    break follow.await?;
+                }
             }
         };
         match concluded {
             Conclusion::Ended(status) => {
                 // Where the first follower got to is in the context, so that a second one goes on.
                 self.follow(cx, dir, number, false).await?;
+                if out_of_reach {
+                    return Err(cancelled_error());
+                }
                 self.ended(dir, status).await
             }
             Conclusion::Vanished(claim) => self.vanished(cx, dir, number, Some(claim)).await,
@@ -210,13 +219,14 @@ impl Command {
     ) -> Result<LaunchEnd, RunError> {
         let stopped = was_stopped(dir).await?;
         if let Some(claim) = claim {
-            tokio::task::spawn_blocking(move || launch::kill_leftover(&claim)).await??;
+            let killed = tokio::task::spawn_blocking(move || launch::kill_leftover(&claim));
+            killed.await?.map_err(trouble)?;
         }
         self.follow(cx, dir, number, true).await?;
-        Ok(match (self.launches.are_stopping(), stopped) {
-            (true, _) => LaunchEnd::Stopped,
-            (false, true) => LaunchEnd::Void,
-            (false, false) => LaunchEnd::Vanished,
+        Ok(match stopped {
+            true if self.launches.are_stopping() => LaunchEnd::Stopped,
+            true => LaunchEnd::Void,
+            false => LaunchEnd::Vanished,
         })
     }
 
@@ -227,6 +237,9 @@ impl Command {
                 LaunchEnd::Stopped
             }
             CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => LaunchEnd::Void,
+            CommandEnd::SpawnFailed { text, .. } if status.end.is_retryable() => {
+                LaunchEnd::NotStarted(text)
+            }
             _ => LaunchEnd::Ended(status),
         })
     }
@@ -282,6 +295,23 @@ pub(super) fn warn(cx: &RunContext, error: &dyn Display, wait: Duration, what: &
 
 fn cancelled_error() -> RunError {
     RunError::new("cancelled").kind("cancelled")
+}
+
+/// The kind of an error of processes that are known to be there still.
+const STILL_THERE: &str = "still-there";
+
+fn trouble(error: launch::Error) -> RunError {
+    let is_still_there = matches!(error, launch::Error::StillThere { .. });
+    let error = RunError::from(error);
+    if is_still_there { error.kind(STILL_THERE) } else { error }
+}
+
+/// Whether a launch that there is trouble with is known to have a command that lives: whatever was
+/// asked for, its run has not ended.
+async fn lives(error: &RunError, dir: &LaunchDir) -> bool {
+    let dir = dir.clone();
+    error.kind_str() == Some(STILL_THERE)
+        || matches!(tokio::task::spawn_blocking(move || dir.is_over()).await, Ok(Ok(false)))
 }
 
 /// Whether trying again is useless, or was not asked for.

@@ -18,11 +18,22 @@ const KILL_WAIT: Duration = Duration::from_secs(1);
 /// looks, is started once more than it should.
 const STOPPED: &str = "stopped-by-owner";
 
+/// What is still done about commands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    #[default]
+    Starting,
+    /// None is started any more, and those that are there are waited for.
+    Draining,
+    /// Those that are there are killed.
+    Stopping,
+}
+
 /// Launches whose commands may live, for a stop that kills them.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
-    stopping: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     #[cfg(test)]
     tried: std::sync::atomic::AtomicUsize,
 }
@@ -42,21 +53,38 @@ impl Launches {
         &self.tried
     }
 
-    /// Whether commands are being killed, and none is started any more.
-    pub(super) fn are_stopping(&self) -> bool {
-        *self.stopping.borrow()
+    pub(super) fn phase(&self) -> Phase {
+        *self.phase.borrow()
     }
 
-    /// Waits until commands are being killed.
-    pub(super) async fn stopping(&self) {
+    /// Whether commands are being killed, and none is started any more.
+    pub(super) fn are_stopping(&self) -> bool {
+        self.phase() == Phase::Stopping
+    }
+
+    /// Waits for a later phase.
+    pub(super) async fn after(&self, phase: Phase) {
         // Its sender is in our hands.
-        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+        let _ = self.phase.subscribe().wait_for(|now| *now > phase).await;
+    }
+
+    /// Lets no command be started any more.
+    pub(crate) fn drain(&self) {
+        self.enter(Phase::Draining);
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let is_later = phase > *now;
+            *now = phase.max(*now);
+            is_later
+        });
     }
 
     /// Lets no command be started any more, and kills all that are there.
     pub(crate) async fn stop_all(&self) {
         // Said first: a launch that is not in the list yet reads it once it is.
-        self.stopping.send_replace(true);
+        self.enter(Phase::Stopping);
         let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
         let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
         for stop in stops {
@@ -79,6 +107,7 @@ pub(super) async fn stop(dir: LaunchDir) {
     }
     for _ in 0..KILL_TRIES {
         match launch::cancel(&dir, Duration::ZERO).await {
+            Ok(launch::Cancelled::OutOfReach) => break,
             Ok(_) => return,
             Err(error) => tracing::warn!(%error, "a command is not killed yet"),
         }
@@ -140,7 +169,8 @@ pub(super) async fn stopped(dir: &LaunchDir) -> bool {
     false
 }
 
-/// Removes a launch folder, in the background: the next sweep finds what is left of it.
+/// Removes a launch folder, in the background, unless its command may live: the next sweep finds
+/// what is left of it.
 pub(super) fn remove(dir: LaunchDir) {
     tokio::task::spawn_blocking(move || {
         if let Err(error) = dir.remove() {

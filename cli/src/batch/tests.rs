@@ -58,10 +58,10 @@ impl Agent for Launched {
 
 impl Child for Launched {
     type Input = CommandInput;
-    type Output = ();
+    type Output = LaunchEnd;
 
-    async fn run(&self, cx: &RunContext, input: CommandInput) -> Result<(), RunError> {
-        self.command.execute(cx, &self.dir, 0, 1, &input).await.map(|_| ())
+    async fn run(&self, cx: &RunContext, input: CommandInput) -> Result<LaunchEnd, RunError> {
+        self.command.execute(cx, &self.dir, 0, 1, &input).await
     }
 }
 
@@ -84,4 +84,31 @@ async fn a_stop_reaches_what_is_not_watched_just_then() {
         () = launches.stop_all() => {}
     }
     assert!(launches.tried().load(Relaxed) > tried, "it notices at once that it is stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_of_another_boot_has_vanished_even_without_its_folder() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("launch");
+    for stopping in [false, true] {
+        let dir = LaunchDir::known(&path, "00000000-0000-0000-0000-000000000000");
+        let launched = Launched { command: command(data.path()), dir };
+        if stopping {
+            launched.command.launches.stop_all().await;
+        }
+        let ended = testing::run(&launched, input(data.path())).await;
+        assert!(matches!(ended, Ok(LaunchEnd::Vanished)), "it may have run: {ended:?}");
+        assert!(!path.exists(), "it is not begun in this boot");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_folder_that_is_gone_is_waited_for_and_not_made_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("moved/data");
+    let command = command(&data);
+    let run = testing::run(&command, input(place.path()));
+    let ended = tokio::time::timeout(Duration::from_secs(3600), run).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(!place.path().join("moved").exists());
 }

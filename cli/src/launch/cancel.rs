@@ -15,6 +15,9 @@ use super::{
 /// How long a shim that should be in reach is waited for before it is looked for again.
 const REACH_WAIT: Duration = Duration::from_millis(500);
 
+/// How long a killed command may take to be gone.
+const DEATH_TIME: Duration = Duration::from_secs(10);
+
 /// What a cancelled launch came to.
 #[derive(Debug)]
 pub enum Cancelled {
@@ -24,8 +27,19 @@ pub enum Cancelled {
     Vanished,
     /// The command was not executed, and will not be by this launch.
     NeverRan,
-    /// The command runs in another pid namespace and cannot be signalled from here.
+    /// The command runs on and cannot be signalled from here: in another pid namespace, or as
+    /// another user.
     OutOfReach,
+}
+
+/// What became of a signal to a command.
+#[derive(PartialEq, Eq)]
+enum Signalled {
+    Sent,
+    /// There is no command any more; its shim is about to end.
+    Gone,
+    /// The command has become another user.
+    Refused,
 }
 
 /// Stops a launch's command: TERM to its process group, KILL after `grace`, and waits for the end.
@@ -35,13 +49,15 @@ pub enum Cancelled {
 ///
 /// # Errors
 ///
-/// As [`recover`] and [`kill_leftover`]; safe to repeat.
+/// As [`recover`] and [`kill_leftover`], and if the command does not die within 10 s (it hangs
+/// inside the kernel); safe to repeat.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future leaves the launch as it is: perhaps claimed as void, perhaps with its
 /// command told to terminate but never killed. Cancelling can begin again.
 pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error> {
+    let mut killed = false;
     loop {
         let seen = dir.clone();
         let look = move || Ok((recover(&seen)?, pid_namespace()?));
@@ -68,52 +84,65 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
             }
             continue;
         }
-        if !grace.is_zero() {
-            signal(dir, shim.claim(), Signal::TERM).await?;
+        if !grace.is_zero() && !killed {
+            if signal(dir, shim.claim(), Signal::TERM).await? == Signalled::Refused {
+                return Ok(Cancelled::OutOfReach);
+            }
             if let Ok(ended) = tokio::time::timeout(grace, shim.ended()).await {
                 ended?;
                 continue;
             }
         }
-        signal(dir, shim.claim(), Signal::KILL).await?;
-        shim.ended().await?;
+        match signal(dir, shim.claim(), Signal::KILL).await? {
+            Signalled::Refused => return Ok(Cancelled::OutOfReach),
+            Signalled::Sent if killed => {
+                return Err(Error::StillThere { pid: shim.claim().process_group });
+            }
+            Signalled::Sent => {
+                killed = true;
+                if let Ok(ended) = tokio::time::timeout(DEATH_TIME, shim.ended()).await {
+                    ended?;
+                }
+            }
+            Signalled::Gone => shim.ended().await?,
+        }
     }
 }
 
-async fn signal(dir: &LaunchDir, claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
+async fn signal(dir: &LaunchDir, claim: &ShimClaim, signal: Signal) -> Result<Signalled, Error> {
     let (lock, claim) = (dir.file(LOCK), claim.clone());
-    on_blocking_pool(
-        move || {
-            if lock_is_held(&lock)? { signal_command(&claim, signal) } else { Ok(()) }
-        },
-    )
-    .await
+    let work = move || match lock_is_held(&lock)? {
+        true => signal_command(&claim, signal),
+        false => Ok(Signalled::Gone),
+    };
+    on_blocking_pool(work).await
 }
 
 /// Signals the group of a command whose shim is known to be alive.
-fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<(), Error> {
+fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<Signalled, Error> {
     let Some(leader) = Pid::from_raw(claim.process_group) else {
-        return Ok(());
+        return Ok(Signalled::Gone);
     };
     // The shim alone reaps the command. So a child of the shim with the command's number is the
     // command; if there is none, the command has ended, and the shim does the rest.
     let process = pidfd_open(leader, PidfdFlags::empty());
     let stat = ProcessStat::read(claim.process_group)?;
-    let Some(stat) = stat.filter(|stat| stat.parent == claim.pid && stat.session == claim.pid)
-    else {
-        return Ok(());
+    let is_command =
+        |stat: &ProcessStat| stat.parent == claim.pid && stat.session == claim.pid && !stat.zombie;
+    let Some(stat) = stat.filter(is_command) else {
+        return Ok(Signalled::Gone);
     };
-    let sent = kill_process_group(leader, signal);
-    // A command may have moved itself to another group; its own group may then be empty.
-    if stat.group != claim.process_group
-        && let Ok(process) = process
-    {
-        // It may have ended meanwhile, which is as well.
-        let _ = pidfd_send_signal(process, signal);
-        return Ok(());
+    let mut sent = kill_process_group(leader, signal);
+    // A command may have moved itself to another group, its own group being empty then; and a
+    // group has taken a signal if any of its members has, which need not be the command. A KILL
+    // may come twice.
+    if stat.group != claim.process_group || (sent.is_ok() && signal == Signal::KILL) {
+        sent = process.and_then(|process| pidfd_send_signal(process, signal));
     }
     match sent {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Ok(()) => Ok(Signalled::Sent),
+        Err(Errno::SRCH) => Ok(Signalled::Gone),
+        Err(Errno::PERM) => Ok(Signalled::Refused),
         Err(error) => {
             let path = format!("/proc/{}", claim.process_group);
             Err(Error::io("signal", Path::new(&path), error))

@@ -1,9 +1,10 @@
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::process::boot_id;
+use super::remove::{is_over, remove};
 use super::{Error, Status};
 
 pub(crate) const LOCK: &str = "lock";
@@ -41,7 +42,8 @@ impl LaunchDir {
         LaunchDir { path: path.into(), boot_id: boot_id.into() }
     }
 
-    /// Makes the folder, for its owner only (mode 0700). The parent folder must be there.
+    /// Makes the folder, for its owner only (mode 0700). The parent folder must be there, and the
+    /// launch [of this boot](Self::is_of_this_boot).
     ///
     /// Nothing is synced: the shim syncs folder and parent before the launch's end is visible.
     ///
@@ -57,18 +59,15 @@ impl LaunchDir {
 
     /// Removes the folder and all that is in it; one that is not there is no error.
     ///
-    /// Only for a launch that is over and whose outcome and output are stored elsewhere.
+    /// Only for a launch whose outcome and output are stored elsewhere. A launch that nobody has
+    /// claimed is given up by it.
     ///
     /// # Errors
     ///
-    /// Something in it cannot be removed.
+    /// The launch has a shim and no status yet, so that its command may be executed: nothing is
+    /// removed then. Or something in it cannot be removed.
     pub fn remove(&self) -> Result<(), Error> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("remove", &self.path, error))
-            }
-            _ => Ok(()),
-        }
+        remove(&self.path)
     }
 
     /// Returns the folder's path.
@@ -79,6 +78,29 @@ impl LaunchDir {
     /// Returns the boot the launch was made in.
     pub fn boot_id(&self) -> &str {
         &self.boot_id
+    }
+
+    /// Returns whether the command is not executed any more and never will be by this launch, giving
+    /// it up if nobody has claimed it. Whatever else is wrong with the folder, `false` says that a
+    /// shim is alive.
+    ///
+    /// # Errors
+    ///
+    /// The folder's files cannot be read.
+    pub fn is_over(&self) -> Result<bool, Error> {
+        is_over(&self.path)
+    }
+
+    /// Returns whether the machine has not been started again since the launch was planned.
+    ///
+    /// If it has, a folder that is missing says nothing: the command may have been executed, and
+    /// the folder lost with what was not synced. Such a launch is recovered, never begun.
+    ///
+    /// # Errors
+    ///
+    /// The boot id cannot be read.
+    pub fn is_of_this_boot(&self) -> Result<bool, Error> {
+        Ok(self.boot_id == boot_id()?)
     }
 
     /// Reads how the command ended; `None` as long as the shim has not said so.

@@ -31,11 +31,17 @@ pub enum Error {
         /// The version it names.
         version: u32,
     },
-    /// Processes left over by a vanished launch do not die; the launch must not be repeated yet.
-    #[error("process {pid} of a vanished launch was killed and is still there")]
+    /// Processes of a launch do not die; the launch must not be repeated yet.
+    #[error("process {pid} was killed and is still there")]
     StillThere {
         /// One of them.
         pid: i32,
+    },
+    /// The command may still be executed, so its folder is not removed.
+    #[error("{} has a shim that is alive", path.display())]
+    Kept {
+        /// The launch folder.
+        path: PathBuf,
     },
 }
 
@@ -46,7 +52,7 @@ impl Error {
 
     /// Returns whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Io { .. } | Error::StillThere { .. })
+        matches!(self, Error::Io { .. } | Error::StillThere { .. } | Error::Kept { .. })
     }
 }
 

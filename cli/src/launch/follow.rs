@@ -39,7 +39,7 @@ impl Offsets {
 /// Reads a launch's output, line by line, while it is being written.
 ///
 /// Ends once the launch has a [`Status`] and both streams are read to the lengths it names; or,
-/// after [`stop_at_end`](Self::stop_at_end), where the files end. Order holds within a stream, not
+/// after [`stop_at_end`](Self::stop_at_end), where the files ended then. Order holds within a stream, not
 /// between the two. The lines are those that [`LineSplitter`] makes: they depend on the bytes and
 /// on where reading began, on nothing else.
 ///
@@ -58,6 +58,8 @@ pub struct OutputFollower {
     turn: usize,
     status: Option<Status>,
     stop_at_end: bool,
+    /// Where the streams end, once that is known.
+    ends: Option<[u64; 2]>,
     reading: Option<JoinHandle<Result<Batch, Error>>>,
 }
 
@@ -78,8 +80,8 @@ struct Source {
 #[derive(Debug)]
 struct Batch {
     status: Option<Status>,
+    ends: Option<[u64; 2]>,
     reads: [StreamRead; 2],
-    stop_at_end: bool,
 }
 
 #[derive(Debug)]
@@ -110,12 +112,14 @@ impl OutputFollower {
             turn: 0,
             status: None,
             stop_at_end: false,
+            ends: None,
             reading: None,
         })
     }
 
-    /// Ends the output where the files end now: for a launch that has vanished, whose status will
-    /// never come.
+    /// Ends the output where the files end at the next look: for a launch that has vanished, whose
+    /// status will never come. What is written after that look is not waited for, so that a process
+    /// that has left the command's group cannot keep the output from ending.
     pub fn stop_at_end(&mut self) {
         self.stop_at_end = true;
     }
@@ -184,7 +188,7 @@ impl OutputFollower {
     fn look(&self) -> impl FnOnce() -> Result<Batch, Error> + Send + use<> {
         let dir = self.dir.clone();
         let known = self.status.clone();
-        let stop_at_end = self.stop_at_end;
+        let (stop_at_end, ends) = (self.stop_at_end, self.ends);
         let from = [0, 1].map(|at: usize| {
             let source = &self.sources[at];
             (source.file.clone(), source.splitter.read_to(), source.seen.clone())
@@ -195,28 +199,43 @@ impl OutputFollower {
                 Some(status) => Some(status),
                 None => dir.status()?,
             };
-            let limits = match &status {
-                Some(status) => [status.stdout_bytes, status.stderr_bytes],
-                None => [u64::MAX; 2],
+            let len = |at: usize| match &from[at].0 {
+                Some(file) => file.metadata().map(|metadata| metadata.len()),
+                None => Ok(0),
             };
+            let failed = |error| Error::io("read the output in", dir.path(), error);
+            // Taken once: files may grow for ever.
+            let ends = match (ends, &status) {
+                (Some(ends), _) => Some(ends),
+                (None, Some(status)) => Some([status.stdout_bytes, status.stderr_bytes]),
+                (None, None) if stop_at_end => {
+                    Some([len(0).map_err(failed)?, len(1).map_err(failed)?])
+                }
+                (None, None) => None,
+            };
+            let limits = ends.unwrap_or([u64::MAX; 2]);
             let read = |at: usize| {
                 let (Some(file), offset, seen) = &from[at] else {
                     return Ok(StreamRead::Bytes(Vec::new()));
                 };
-                read_from(&dir, file, *offset, seen, limits[at])
-                    .map_err(|error| Error::io("read the output in", dir.path(), error))
+                read_from(&dir, file, *offset, seen, limits[at]).map_err(failed)
             };
             let reads = [read(0)?, read(1)?];
-            Ok(Batch { status, reads, stop_at_end })
+            Ok(Batch { status, ends, reads })
         }
     }
 
     /// Takes in what a look has shown; returns whether looking again at once may show more.
     fn take(&mut self, batch: Batch) -> bool {
-        let is_last = batch.status.is_some() || batch.stop_at_end;
+        let is_last = batch.ends.is_some();
+        let was_last = self.ends.is_some();
         let mut progress = is_last;
         self.status = batch.status;
+        self.ends = batch.ends;
         for (source, read) in self.sources.iter_mut().zip(batch.reads) {
+            if source.at_end {
+                continue;
+            }
             match read {
                 StreamRead::Bytes(bytes) => {
                     progress |= !bytes.is_empty();
@@ -234,6 +253,8 @@ impl OutputFollower {
                     source.first.push_back(cut);
                     source.splitter = splitter;
                     source.seen.clear();
+                    // By somebody who has left the launch, and may do it for ever.
+                    source.at_end = was_last;
                 }
             }
         }

@@ -50,6 +50,17 @@ impl CommandEnd {
     pub fn is_success(&self) -> bool {
         *self == CommandEnd::Exited { code: 0 }
     }
+
+    /// Returns whether the command was not executed for want of something that may come back, such
+    /// as memory, or a program that is being written.
+    pub fn is_retryable(&self) -> bool {
+        use libc::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY};
+
+        let CommandEnd::SpawnFailed { errno, .. } = self else {
+            return false;
+        };
+        [EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY].contains(errno)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,6 +106,18 @@ mod tests {
             assert_eq!(status.encode().expect("encode"), text.as_bytes());
             assert_eq!(Status::decode(text.as_bytes(), Path::new("s")).expect("decode"), status);
         }
+    }
+
+    #[test]
+    fn a_shortage_is_told_from_a_command_that_cannot_be_executed() {
+        let failed = |errno| CommandEnd::SpawnFailed { errno, text: String::new() };
+        for errno in [libc::ENOMEM, libc::EAGAIN, libc::ENFILE, libc::EMFILE, libc::ETXTBSY] {
+            assert!(failed(errno).is_retryable(), "{errno}");
+        }
+        for errno in [libc::ENOENT, libc::EACCES, libc::ENOEXEC, libc::E2BIG, libc::EPERM] {
+            assert!(!failed(errno).is_retryable(), "{errno}");
+        }
+        assert!(!CommandEnd::Exited { code: libc::ENOMEM }.is_retryable());
     }
 
     #[test]

@@ -86,7 +86,9 @@ async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<
         }
         let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&path)).await??;
         if let Cancelled::OutOfReach = launch::cancel(&dir, TERM_GRACE).await? {
-            return Err(Fatal::new("the command runs in another pid namespace, out of reach"));
+            let text = "the cancel is requested, but the command cannot be stopped: it is in another \
+                        pid namespace or another user's";
+            return Err(Fatal::new(text));
         }
     }
     Ok(())

@@ -33,7 +33,8 @@ pub(super) fn wait_for(command: Pid) -> io::Result<CommandEnd> {
 pub(super) fn kill_group(command: Pid) -> io::Result<()> {
     // Nobody else has the group's number, because the command is not reaped yet.
     match kill_process_group(command, Signal::KILL) {
-        Ok(()) | Err(Errno::PERM) => {}
+        // A command that has left its group may leave the group empty.
+        Ok(()) | Err(Errno::PERM | Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
     waitid(WaitId::Pid(command), WaitIdOptions::EXITED)?;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fsync, openat,
-    renameat, statat,
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, fsync,
+    openat, renameat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
@@ -64,6 +64,9 @@ pub(super) struct Files {
     stderr: File,
     status: File,
     log: File,
+    /// `/dev/null`, opened before the launch is claimed: a shortage of files is then no more than a
+    /// launch that did not begin.
+    null: File,
     /// Held for the shim's life; closed by the end of the process only.
     _lock: OwnedFd,
 }
@@ -99,6 +102,7 @@ impl Files {
                 file(STATUS_DRAFT, OFlags::WRONLY)?,
             ]))
         };
+        let null = File::open("/dev/null").map_err(SetUpError::at("open /dev/null"))?;
         let Some([lock, stdout, stderr, log, status]) =
             make().map_err(SetUpError::at("make the launch's files"))?
         else {
@@ -115,12 +119,35 @@ impl Files {
             stderr: stderr.into(),
             status: status.into(),
             log: log.into(),
+            null,
             _lock: lock,
         }))
     }
 
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
+    }
+
+    /// Whether the folder still has the name it was opened by, wherever its parent is by now. To be
+    /// asked once the launch is claimed: whoever removes a folder takes its name away before the
+    /// claim in it.
+    pub(super) fn are_in_place(&self, dir: &Path) -> io::Result<bool> {
+        let Some(name) = dir.file_name() else {
+            return Ok(false);
+        };
+        let own = fstat(&self.folder)?;
+        match statat(&self.folder, Path::new("..").join(name), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Syncs the folder's own name, which must last as long as the status in it.
+    pub(super) fn sync_name(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Through the folder: its path may be another one by now.
+        Ok(fsync(openat(&self.folder, "..", flags, Mode::empty())?)?)
     }
 
     pub(super) fn stdout(&self) -> &File {
@@ -133,7 +160,7 @@ impl Files {
 
     /// Makes the log the shim's own output, and nothing its input.
     pub(super) fn take_streams(&self) -> io::Result<()> {
-        dup2_stdin(File::open("/dev/null")?)?;
+        dup2_stdin(&self.null)?;
         dup2_stdout(&self.log)?;
         dup2_stderr(&self.log)?;
         Ok(())
@@ -141,7 +168,7 @@ impl Files {
 
     /// Makes the command's files the standard streams of this process.
     pub(super) fn give_streams(&self) -> io::Result<()> {
-        dup2_stdin(File::open("/dev/null")?)?;
+        dup2_stdin(&self.null)?;
         dup2_stdout(&self.stdout)?;
         dup2_stderr(&self.stderr)?;
         Ok(())

@@ -1,5 +1,7 @@
 //! Following output while it is written.
 
+use std::fs;
+
 use ghostlight_cli::launch::{LaunchDir, Offsets, OutputFollower, OutputWatcher};
 use ghostlight_cli::lines::{CHUNK_BYTES_MAX, LineChunk, OutputLine};
 
@@ -166,6 +168,40 @@ async fn many_followers_share_one_watcher() {
             assert_eq!(lines.expect("no panic").len(), 1);
         }
         shim.ended().await.expect("end");
+    })
+    .await;
+}
+
+/// What has left the launch may write for ever, and truncate, too.
+#[tokio::test]
+async fn the_end_of_what_has_no_status_is_looked_for_once() {
+    bounded(async {
+        let place = Place::new();
+        let dir = place.launch("launch");
+        let stdout = dir.path().join("stdout");
+        fs::write(&stdout, "a\nb\n").expect("stdout");
+        let watcher = OutputWatcher::polling();
+        let mut follower =
+            OutputFollower::open(&dir, Offsets::default(), &watcher).expect("follow");
+        follower.stop_at_end();
+        let line = follower.next().await.expect("follow").expect("a line");
+        assert_eq!(line.chunk.bytes, b"a\n");
+        fs::write(&stdout, "a\nb\nc\n").expect("stdout");
+        let line = follower.next().await.expect("follow").expect("a line");
+        assert_eq!(line.chunk.bytes, b"b\n");
+        assert_eq!(follower.next().await.expect("follow"), None);
+
+        let mut follower =
+            OutputFollower::open(&dir, Offsets::default(), &watcher).expect("follow");
+        follower.stop_at_end();
+        let (mut lines, mut cuts) = (0, 0);
+        while let Some(line) = follower.next().await.expect("follow") {
+            lines += 1;
+            cuts += i32::from(line.chunk.truncated);
+            assert!(lines < 10, "this goes on for ever");
+            fs::write(&stdout, format!("{lines}\n")).expect("stdout");
+        }
+        assert_eq!(cuts, 1);
     })
     .await;
 }

@@ -119,3 +119,28 @@ fn group_of(pid: i32) -> i32 {
     let pid = rustix::process::Pid::from_raw(pid).expect("pid");
     rustix::process::getpgid(Some(pid)).expect("alive").as_raw_pid()
 }
+
+const HELPER: &str = "GHOSTLIGHT_TEST_LEAVE_GROUP";
+
+/// Not a test but the command of the one below: this test binary.
+#[test]
+fn helper_leaves_its_group() {
+    use rustix::process::{getppid, setpgid};
+
+    if std::env::var_os(HELPER).is_some() {
+        setpgid(None, getppid()).expect("the shim's group");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_command_that_has_left_its_group_is_told() {
+    bounded(async {
+        let place = Place::new();
+        let this = std::env::current_exe().expect("this binary");
+        let (set, this) = (format!("{HELPER}=1"), this.to_str().expect("text"));
+        let args = [&set, this, "--exact", "group::helper_leaves_its_group"];
+        let (_, status) = crate::support::run(&place, &place.command("env", &args)).await;
+        assert_eq!(status.end, CommandEnd::Exited { code: 0 });
+    })
+    .await;
+}

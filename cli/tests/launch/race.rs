@@ -1,8 +1,14 @@
 //! Who may have a launch: one shim, or nobody.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 
-use ghostlight_cli::launch::{self, Recovered, SpawnError, give_up, recover};
+use ghostlight_cli::launch::{
+    self, LaunchDir, Recovered, ShimHandle, SpawnError, give_up, recover,
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use tokio::task::JoinHandle;
 
 use crate::support::{Place, blocking, bounded, finish, spawn};
 
@@ -99,6 +105,84 @@ async fn of_two_shims_one_wins() {
             assert!(matches!(late, SpawnError::Lost), "{late}");
             assert_eq!(fs::read(place.path("ran")).expect("marker"), b"ran\n");
             assert!(matches!(recover(&dir).expect("recover"), Recovered::Ended(_)));
+        }
+    })
+    .await;
+}
+
+/// A shim that has taken its launch's lock and goes no further: a pipe in the place of its output
+/// has no reader.
+struct Stalled {
+    shim: JoinHandle<Result<ShimHandle, SpawnError>>,
+    pipe: File,
+}
+
+impl Stalled {
+    async fn begin(place: &Place, dir: &LaunchDir) -> Self {
+        let path = dir.path().join("stdout");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("fifo");
+        let as_path = i32::try_from(OFlags::PATH.bits()).expect("flag");
+        let pipe = File::options().read(true).custom_flags(as_path).open(&path).expect("fifo");
+        let spec = place.script(r#"echo ran >> "$1""#, &[&place.path("ran")]);
+        let lock = dir.path().join("lock");
+        let dir = dir.clone();
+        let shim = tokio::task::spawn_blocking(move || launch::spawn(&dir, &spec));
+        while !lock.exists() {
+            tokio::task::yield_now().await;
+        }
+        Self { shim, pipe }
+    }
+
+    /// Lets the shim go on, wherever its folder is by now.
+    fn go_on(&self) -> File {
+        let path = format!("/proc/self/fd/{}", self.pipe.as_raw_fd());
+        let no_wait = i32::try_from(OFlags::NONBLOCK.bits()).expect("flag");
+        File::options().read(true).custom_flags(no_wait).open(path).expect("a reader")
+    }
+}
+
+#[tokio::test]
+async fn a_shim_whose_folder_is_taken_away_executes_nothing() {
+    bounded(async {
+        let place = Place::new();
+        let dir = place.launch("launch");
+        let stalled = Stalled::begin(&place, &dir).await;
+        fs::rename(dir.path(), place.path("away")).expect("rename");
+        let _reader = stalled.go_on();
+        let error = stalled.shim.await.expect("no panic").expect_err("its folder is away");
+        assert!(matches!(error, SpawnError::Lost), "{error}");
+        assert!(!place.path("ran").exists());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_shim_that_comes_during_the_removal_executes_nothing() {
+    bounded(async {
+        for round in 0..3 {
+            let place = Place::new();
+            let dir = place.launch("launch");
+            // They take their time to be deleted.
+            for file in 0..10_000 {
+                fs::write(dir.path().join(format!("{round}-{file}")), "").expect("file");
+            }
+            let stalled = Stalled::begin(&place, &dir).await;
+            assert!(give_up(&dir).expect("give up"));
+            let (removed, claim) = (dir.clone(), dir.path().join("claim"));
+            let removal = tokio::task::spawn_blocking(move || removed.remove());
+            while claim.exists() {
+                tokio::task::yield_now().await;
+            }
+            let _reader = stalled.go_on();
+            stalled.shim.await.expect("no panic").expect_err("the launch was given up");
+            // What a late shim makes may be in the way once: then it is tried again.
+            if removal.await.expect("no panic").is_err() {
+                launch::LaunchDir::known(place.path("removed.launch"), "")
+                    .remove()
+                    .expect("remove");
+            }
+            assert!(!place.path("ran").exists());
+            assert_eq!(fs::read_dir(place.path("")).expect("folder").count(), 0);
         }
     })
     .await;

@@ -135,3 +135,27 @@ fn ended_well(end: &ghostlight_cli::launch::Conclusion) -> bool {
 
     matches!(end, Conclusion::Ended(status) if status.end.is_success())
 }
+
+#[tokio::test]
+async fn a_folder_is_not_removed_while_its_command_lives() {
+    bounded(async {
+        let place = Place::new();
+        let (dir, shim, gate) = waiting(&place).await;
+        // Whatever else the claim says.
+        for (from, to) in [
+            ("claim", "claim"),
+            (dir.boot_id(), "another-boot"),
+            (&format!(r#""pidNamespace":{}"#, shim.claim().pid_namespace), r#""pidNamespace":1"#),
+        ] {
+            change_claim(&dir, from, to);
+            assert!(matches!(dir.remove(), Err(Error::Kept { .. })), "{to}");
+            assert!(!dir.is_over().expect("look"), "{to}");
+        }
+        gate.open();
+        shim.ended().await.expect("end");
+        assert!(dir.is_over().expect("look"));
+        dir.remove().expect("remove");
+        assert_eq!(fs::read_dir(place.path("")).expect("folder").count(), 1, "the gate");
+    })
+    .await;
+}

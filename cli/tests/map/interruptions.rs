@@ -1,7 +1,7 @@
 use ghostlight::storage::FolderLock;
 use rustix::process::Signal;
 
-use crate::support::Place;
+use crate::support::{Gate, Place, Running, only_run};
 
 /// Says that it has begun, waits at the gate, and says that it ends.
 const WAIT: &str =
@@ -322,4 +322,104 @@ fn catches(status: &str, signal: Signal) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
     mask & (1 << (signal.as_raw() - 1)) != 0
+}
+
+#[test]
+fn nothing_vanished_is_started_again_during_a_drain() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "echo $GHOSTLIGHT_ATTEMPT >> log; echo begin; [ $GHOSTLIGHT_ATTEMPT = 2 ] && exit 0; \
+                  dd bs=1 count=1 < gate > /dev/null 2>&1; kill -9 $PPID; sleep 60";
+    let args = ["map", "a", "--", "sh", "-c", script];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    map.signal(Signal::INT);
+    // It says what it waits for once nothing is started any more.
+    map.read_note();
+    gate.open(1);
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(130), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["1"], "no second attempt");
+    let ended = place.run(args);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["1", "2"]);
+}
+
+#[test]
+fn a_data_folder_that_was_moved_finds_its_commands() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let map = |data| ["map", "--data", data, "1", "--", "sh", "-c", WAIT];
+    let mut first = place.start(map("here"));
+    assert_eq!(first.read_lines(1), begins(&["1"]));
+    first.sigkill();
+    std::fs::rename(place.path("here"), place.path("there")).unwrap();
+    let mut second = place.start(map("there"));
+    second.read_lines(1);
+    // Enough for two of them.
+    gate.open(2);
+    let ended = second.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["1"], "it was not started again");
+    assert!(!place.path("here").exists());
+}
+
+/// Cancels the only run, whose command cannot be stopped, and lets the command end.
+fn cancel_in_vain(place: &Place, mut map: Running, gate: &mut Gate) {
+    let id = only_run(place);
+    assert_eq!(place.run(["cancel", &id]).code(), Some(0));
+    map.read_note_with("a cancelled command cannot be stopped");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert!(runs.contains(r#""status":"running""#), "its command lives: {runs}");
+    gate.open(1);
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert_eq!(ended.sorted().last().unwrap(), "end 1", "all that it wrote is kept");
+    let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    assert!(runs.contains(r#""status":"aborted""#), "{runs}");
+    assert!(place.launch_files().is_empty(), "{:?}", place.launch_files());
+}
+
+#[test]
+fn a_cancelled_command_in_another_namespace_is_waited_for() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "1", "--", "sh", "-c", WAIT];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    map.sigkill();
+    let claim = place.launch_files().into_iter().find(|path| path.ends_with("claim")).unwrap();
+    let text = std::fs::read_to_string(&claim).unwrap();
+    let (before, after) = text.split_once(r#""pidNamespace":"#).unwrap();
+    let (_, after) = after.split_once(',').unwrap();
+    std::fs::write(&claim, format!(r#"{before}"pidNamespace":1,{after}"#)).unwrap();
+    let map = place.spawn(place.ghostlight(args).env("GHOSTLIGHT_LOG", "warn"));
+    cancel_in_vain(&place, map, &mut gate);
+}
+
+#[test]
+fn a_cancelled_command_of_another_user_is_waited_for() {
+    use std::os::unix::fs::PermissionsExt;
+
+    // Nobody else can make a process of another user.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    for (name, mode) in [("", 0o755), ("gate", 0o666)] {
+        std::fs::set_permissions(place.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let script = "echo begin {}; dd bs=1 count=1 < gate > /dev/null 2>&1; echo end {}";
+    let user = ["setpriv", "--reuid", "65534", "--clear-groups"];
+    let mut map = std::process::Command::new("setpriv");
+    // Root as others are: without the right to signal everybody.
+    map.args(["--bounding-set", "-kill", env!("CARGO_BIN_EXE_ghostlight"), "map", "1", "--"])
+        .args(user)
+        .args(["sh", "-c", script])
+        .current_dir(place.path(""))
+        .env("GHOSTLIGHT_LOG", "warn");
+    let mut map = place.spawn(&mut map);
+    map.read_lines(1);
+    cancel_in_vain(&place, map, &mut gate);
 }

@@ -188,6 +188,14 @@ impl Running {
         assert!(self.stderr.read_line(&mut self.noted).unwrap() > 0);
     }
 
+    /// Reads what the program says to its user up to a line with this text.
+    pub(crate) fn read_note_with(&mut self, text: &str) {
+        let from = self.noted.len();
+        while !self.noted[from..].contains(text) {
+            assert!(self.stderr.read_line(&mut self.noted).unwrap() > 0, "{}", self.noted);
+        }
+    }
+
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
     }

@@ -40,6 +40,19 @@ fn a_shortage_of_files_fails_no_input() {
 }
 
 #[test]
+fn a_program_that_is_being_written_is_waited_for() {
+    let place = Place::new();
+    std::fs::copy("/bin/true", place.path("program")).unwrap();
+    let written = std::fs::OpenOptions::new().append(true).open(place.path("program")).unwrap();
+    let mut map = place.ghostlight(["map", "a", "--", "./program"]);
+    let mut map = place.spawn(map.env("GHOSTLIGHT_LOG", "warn"));
+    map.read_note_with("a command is not started yet");
+    drop(written);
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+}
+
+#[test]
 fn a_reader_that_does_not_read_loses_nothing_and_stops_nothing() {
     let place = Place::new();
     let mut done = place.gate("done");
