@@ -83,12 +83,14 @@ impl AgentRef {
         RunKey::new(&self.path, run_id)
     }
 
+    /// Asks about a run, also while the system drains: only a dispatch is new work.
     async fn ask<T>(
         &self,
         run_id: &RunId,
         mut request: impl FnMut(crate::messages::Reply<T>) -> RunRequest,
     ) -> Result<T, Error> {
-        self.node.ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply))).await
+        let message = |reply| AgentMsg::Run(run_id.clone(), request(reply));
+        self.node.ask_inside(&self.path, message).await
     }
 
     /// Checks and completes a dispatch.
@@ -145,7 +147,10 @@ impl AgentRef {
             false => self.permit(&start.run_id).await?,
         };
         let start = StartRun { permit, ..start.clone() };
-        self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
+        let start = |reply| {
+            AgentMsg::Run(start.run_id.clone(), RunRequest::Start(Box::new(start.clone()), reply))
+        };
+        self.node.ask(&self.path, start).await
     }
 
     /// Waits for a place for a new run. Nothing of the run is recorded before, so that whoever
