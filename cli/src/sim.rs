@@ -87,21 +87,21 @@ fn bar(scenario: &Shipped) -> ProgressBar {
 }
 
 fn list(scenarios: &[Shipped], json: bool) -> Result<ExitCode, Early> {
-    let mut out = Out::new();
+    let mut out = Out::default();
     for Shipped { name, about, .. } in scenarios {
         match json {
-            true => out.line(json!({ "scenario": name, "about": about }))?,
-            false => out.line(format!("{name:10} {about}"))?,
+            true => out.line(json!({ "scenario": name, "about": about })),
+            false => out.line(format!("{name:10} {about}")),
         }
     }
-    out.flush()?;
+    out.print()?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Early> {
     let seconds = took.as_secs_f64();
     let plans_per_second = (report.plans as f64 / seconds.max(0.001)).round();
-    let mut out = Out::new();
+    let mut out = Out::default();
     if json {
         let line = json!({
             "scenario": scenario.name,
@@ -116,7 +116,7 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "plansPerSecond": plans_per_second,
         });
-        out.line(line)?;
+        out.line(line);
     } else {
         out.line(format!(
             "{:10} ok: {} plans, {} crash points, {} lives, {} of {} faults struck, {plans_per_second} plans/s",
@@ -126,16 +126,16 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             report.lives,
             report.struck,
             report.faults
-        ))?;
+        ));
         for warning in &report.warnings {
-            out.line(format!("{:10} warning: {warning}", scenario.name))?;
+            out.line(format!("{:10} warning: {warning}", scenario.name));
         }
     }
-    out.flush()
+    out.print()
 }
 
 fn print_failure(failure: &Failure, json: bool) -> Result<(), Early> {
-    let mut out = Out::new();
+    let mut out = Out::default();
     if json {
         let trace: Vec<_> = failure.trace.iter().map(ToString::to_string).collect();
         let line = json!({
@@ -148,9 +148,9 @@ fn print_failure(failure: &Failure, json: bool) -> Result<(), Early> {
             "again": failure.command(),
             "trace": trace,
         });
-        out.line(line)?;
+        out.line(line);
     } else {
-        out.line(format!("{failure}\n"))?;
+        out.line(format!("{failure}\n"));
     }
-    out.flush()
+    out.print()
 }
