@@ -5,8 +5,8 @@
 //! meanwhile wait in the lane. While the run's actor lives, it owns the run, and requests are passed
 //! on to it.
 
-mod places;
 mod requests;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl Actor for AgentActor {
             }
             AgentMsg::TurnDone(end) => state.turns.done(&state.args, &myself, end),
             // That it has come is all: the idle time begins with it.
-            AgentMsg::Unwatched => {}
+            AgentMsg::TailClosed => {}
             AgentMsg::AdmitAgain => state.admitting = false,
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
@@ -204,7 +204,7 @@ impl AgentState {
     fn begin(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
         let is_resting = self.resting.contains(&run_id);
         let operation = match request {
-            RunRequest::Start(start, reply) => match self.place(&run_id, start, reply) {
+            RunRequest::Start(start, reply) => match self.slot_for(&run_id, start, reply) {
                 Some(operation) => operation,
                 None => return,
             },
@@ -363,6 +363,6 @@ impl AgentState {
         lanes.is_empty()
             && turns.is_empty()
             && *queued == 0
-            && !args.node.watched.contains(&args.path)
+            && !args.node.open_tails.contains(&args.path)
     }
 }

@@ -1,31 +1,25 @@
 //! An agent by its address, without its type: what surfaces and tools use.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
+mod wait;
 
-use ghostlight_protocol::frame::{Frame, FrameEvent, ReservedBody};
+use std::sync::Arc;
+
 use ghostlight_protocol::json::{self, WriteError};
-use ghostlight_protocol::{AgentPath, RunId, RunKey, Status, limits, preview};
+use ghostlight_protocol::{AgentPath, RunId, RunKey, limits, preview};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+pub(crate) use self::wait::milestone_timeout;
 use crate::Error;
 use crate::agents::unless_gone;
 use crate::frame_page::{self, FramePage, LogEnd};
-use crate::hub::Leave;
-use crate::info::{Inspection, Milestone, RawOutcome, parse_json};
-use crate::lanes::{Stored, is_cleared, outcome};
+use crate::info::{Inspection, parse_json};
+use crate::lanes::{Stored, is_cleared};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::place::{self, Awaiting, Permit};
-use crate::shared::Shared;
-use crate::sleep::TimeLimit;
-use crate::tail::{After, Stage, Tail};
-use crate::waits::Waiting;
+use crate::tail::{After, Tail};
 
 /// An agent by its address. Cheap to clone; holds nothing in memory.
 #[derive(Clone)]
@@ -393,120 +387,4 @@ impl AgentRef {
         }
         Ok(())
     }
-
-    /// Waits for a run's end; `waiter` is the run that does, if its wait is recorded.
-    pub(crate) async fn outcome(
-        &self,
-        run_id: &RunId,
-        waiter: Option<&Arc<Shared>>,
-    ) -> Result<RawOutcome, Error> {
-        let run = self.run_key(run_id);
-        let mut waiting = waiter.map(|shared| Waiting::register(shared, run, None));
-        let _awaiting = Awaiting::begin(&self.node);
-        let _leave = Leave::new(&self.node, run);
-        // Before the record is read, so that no end falls between the two.
-        let end = self.node.hub.outcome(run);
-        let mut asked = false;
-        loop {
-            let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
-                return Err(Error::UnknownRun(run_id.to_string()));
-            };
-            let outcome = outcome(&self.node.committer, run, &stored.record).await?;
-            let executed = self.node.live.is_executed(run);
-            match outcome {
-                Some(outcome) if outcome.status().is_hard() => return Ok(outcome),
-                Some(outcome) if !executed && asked => return Ok(outcome),
-                _ if executed || asked => break,
-                // Nobody executes it: if it cannot be brought back, its end would never come.
-                _ => self.ask(run_id, |reply| RunRequest::Recover(Some(reply))).await?,
-            }
-            asked = true;
-        }
-        if let Some(waiting) = &mut waiting {
-            waiting.settle();
-        }
-        let end = end.await.unwrap_or_else(|_| Err(self.node.gone()));
-        place::unless_stopped(&self.node, end).await
-    }
-
-    /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
-    /// among its sleeps, if its wait is recorded.
-    pub(crate) async fn milestone(
-        &self,
-        run_id: &RunId,
-        name: &str,
-        within: Duration,
-        waiter: Option<(Arc<Shared>, u64)>,
-    ) -> Result<Milestone, Error> {
-        let run = self.run_key(run_id);
-        let mut waiting =
-            waiter.as_ref().map(|(shared, _)| Waiting::register(shared, run, Some(name)));
-        let limit =
-            waiter.as_ref().map(|(shared, ordinal)| TimeLimit::begin(shared, *ordinal, within));
-        let mut timer = pin!(tokio::time::sleep(limit.as_ref().map_or(within, |limit| limit.left)));
-        // What is found when the limit is over, by a run that was out of memory, says whether it came
-        // in time. Until then the timer decides: the wall clock may have been set back.
-        let is_late =
-            |at: u64| limit.as_ref().is_some_and(|limit| limit.left.is_zero() && at > limit.due_ms);
-        let timeout = || Err(milestone_timeout(run_id, name, within));
-        let mut tail = self.tail_known(run_id, After::START);
-        poll_fn(|cx| {
-            while let Poll::Ready(frame) = tail.poll_frame(cx) {
-                let found = match frame {
-                    Some(Ok(frame)) => match reached(&frame, name) {
-                        Ok(None) => continue,
-                        Ok(Some(milestone)) if is_late(milestone.at) => timeout(),
-                        Ok(Some(milestone)) => Ok(milestone),
-                        Err(status) => Err(Error::NoMilestone {
-                            run_id: run_id.to_string(),
-                            milestone: name.to_owned(),
-                            status,
-                        }),
-                    },
-                    Some(Err(Error::Stopped)) if place::is_run(&self.node) => return Poll::Pending,
-                    Some(Err(error)) => Err(error),
-                    None => Err(self.node.gone()),
-                };
-                return Poll::Ready(found);
-            }
-            match tail.stage() {
-                // What was reached before counts, however late it is read.
-                Stage::Reading => return Poll::Pending,
-                Stage::Hidden => {}
-                Stage::Live => {
-                    if let Some(waiting) = &mut waiting {
-                        waiting.settle();
-                    }
-                }
-            }
-            timer.as_mut().poll(cx).map(|()| timeout())
-        })
-        .await
-    }
-}
-
-/// The milestone of this name, if the frame is it, or the status of a run that ends without it.
-fn reached(frame: &Frame, name: &str) -> Result<Option<Milestone>, Status> {
-    match &frame.event {
-        FrameEvent::Chunk { body, .. } => match ReservedBody::parse(body) {
-            Some(ReservedBody::Milestone(milestone)) if milestone.name == name => {
-                Ok(Some(Milestone {
-                    name: milestone.name,
-                    sequence: milestone.sequence,
-                    at: milestone.at_ms,
-                    data: milestone.data,
-                }))
-            }
-            _ => Ok(None),
-        },
-        FrameEvent::Started { .. } => Ok(None),
-        FrameEvent::Finished { .. } => Err(Status::Completed),
-        FrameEvent::Error { .. } => Err(Status::Error),
-        FrameEvent::Aborted { .. } => Err(Status::Aborted),
-        FrameEvent::Interrupted { .. } => Err(Status::Interrupted),
-    }
-}
-
-pub(crate) fn milestone_timeout(run_id: &RunId, name: &str, within: Duration) -> Error {
-    Error::Timeout { what: format!("milestone {name:?} of run {run_id:?}"), after: within }
 }

@@ -1,6 +1,6 @@
 //! Which agents are in memory, and how one gets there.
 
-mod watch;
+mod open_tails;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,40 +18,37 @@ use crate::messages::{AgentMsg, Reply};
 use crate::node::Node;
 use crate::place;
 
-pub(crate) use self::watch::{Watch, Watched};
+pub(crate) use self::open_tails::{OpenTail, OpenTails};
 
-type Found = Result<ActorRef<AgentMsg>, Error>;
+type Hydrated = Result<ActorRef<AgentMsg>, Error>;
 
-enum Place {
+/// How an agent is in memory.
+enum Presence {
     Up(ActorRef<AgentMsg>),
     /// Whoever waits for it to come up.
-    Coming(Vec<oneshot::Sender<Found>>),
-}
-
-struct Slot {
-    place: Place,
+    Coming(Vec<oneshot::Sender<Hydrated>>),
 }
 
 /// The agents in memory, by address.
 #[derive(Default)]
 pub(crate) struct Agents {
-    slots: Mutex<HashMap<AgentPath, Slot>>,
+    present: Mutex<HashMap<AgentPath, Presence>>,
     changed: Notify,
 }
 
 impl Agents {
-    fn lock(&self) -> MutexGuard<'_, HashMap<AgentPath, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<AgentPath, Presence>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An agent's actor has come up, for the first time or again.
     pub(crate) fn up(&self, path: &AgentPath, actor: ActorRef<AgentMsg>) {
-        let mut slots = self.lock();
-        let Some(slot) = slots.get_mut(path) else { return };
-        let before = std::mem::replace(&mut slot.place, Place::Up(actor.clone()));
-        drop(slots);
+        let mut present = self.lock();
+        let Some(agent) = present.get_mut(path) else { return };
+        let before = std::mem::replace(agent, Presence::Up(actor.clone()));
+        drop(present);
         self.changed.notify_waiters();
-        if let Place::Coming(waiting) = before {
+        if let Presence::Coming(waiting) = before {
             for waiter in waiting {
                 let _ = waiter.send(Ok(actor.clone()));
             }
@@ -60,22 +57,22 @@ impl Agents {
 
     /// An agent's actor has ended, or did not come up.
     pub(crate) fn down(&self, path: &AgentPath, notice: &ExitNotice) {
-        let mut slots = self.lock();
-        let Some(slot) = slots.get_mut(path) else { return };
-        let current = match &slot.place {
-            Place::Up(actor) => Some(actor.get_id()),
-            Place::Coming(_) => None,
+        let mut present = self.lock();
+        let Some(agent) = present.get_mut(path) else { return };
+        let current = match agent {
+            Presence::Up(actor) => Some(actor.get_id()),
+            Presence::Coming(_) => None,
         };
         if current.is_some() && current != notice.actor {
             return;
         }
-        let place = std::mem::replace(&mut slot.place, Place::Coming(Vec::new()));
+        let before = std::mem::replace(agent, Presence::Coming(Vec::new()));
         if !matches!(notice.decision, Decision::Restart { .. }) {
-            slots.remove(path);
+            present.remove(path);
         }
-        drop(slots);
+        drop(present);
         self.changed.notify_waiters();
-        if let Place::Coming(waiting) = place {
+        if let Presence::Coming(waiting) = before {
             let error =
                 || Error::AgentDown { agent: path.to_string(), why: notice.reason.to_string() };
             for waiter in waiting {
@@ -85,9 +82,9 @@ impl Agents {
     }
 
     fn failed(&self, path: &AgentPath, error: &Error) {
-        let slot = self.lock().remove(path);
+        let before = self.lock().remove(path);
         self.changed.notify_waiters();
-        if let Some(Slot { place: Place::Coming(waiting), .. }) = slot {
+        if let Some(Presence::Coming(waiting)) = before {
             for waiter in waiting {
                 let _ = waiter.send(Err(error.clone()));
             }
@@ -101,9 +98,9 @@ impl Agents {
 
     /// The agent in memory, if it is.
     pub(crate) fn get(&self, path: &AgentPath) -> Option<ActorRef<AgentMsg>> {
-        match &self.lock().get(path)?.place {
-            Place::Up(actor) => Some(actor.clone()),
-            Place::Coming(_) => None,
+        match self.lock().get(path)? {
+            Presence::Up(actor) => Some(actor.clone()),
+            Presence::Coming(_) => None,
         }
     }
 
@@ -122,9 +119,9 @@ impl Agents {
         let mut ids: Vec<_> = self
             .lock()
             .iter()
-            .filter_map(|(path, slot)| match &slot.place {
-                Place::Up(actor) => Some((path.clone(), actor.get_id())),
-                Place::Coming(_) => None,
+            .filter_map(|(path, agent)| match agent {
+                Presence::Up(actor) => Some((path.clone(), actor.get_id())),
+                Presence::Coming(_) => None,
             })
             .collect();
         ids.sort_by(|a, b| a.0.cmp(&b.0));
@@ -147,42 +144,41 @@ pub(crate) enum Asker {
 }
 
 enum Next {
-    Found(ActorRef<AgentMsg>),
-    Wait(oneshot::Receiver<Found>),
-    Start(oneshot::Receiver<Found>),
+    Up(ActorRef<AgentMsg>),
+    Wait(oneshot::Receiver<Hydrated>),
+    Start(oneshot::Receiver<Hydrated>),
 }
 
 impl Node {
     /// The agent's actor; brings the agent into memory if it is not.
-    pub(crate) async fn agent(self: &Arc<Self>, path: &AgentPath) -> Found {
+    pub(crate) async fn agent(self: &Arc<Self>, path: &AgentPath) -> Hydrated {
         self.agent_for(Asker::Outside, path).await
     }
 
-    pub(crate) async fn agent_for(self: &Arc<Self>, asker: Asker, path: &AgentPath) -> Found {
+    pub(crate) async fn agent_for(self: &Arc<Self>, asker: Asker, path: &AgentPath) -> Hydrated {
         let is_refused = matches!(asker, Asker::Outside) && self.is_draining();
         // A run that is at work is let come to its end, with all that it needs for that.
         if is_refused && !place::is_run(self) {
             return Err(Error::Stopped);
         }
         let next = {
-            let mut slots = self.agents.lock();
-            match slots.get_mut(path) {
-                Some(Slot { place: Place::Up(actor), .. }) => Next::Found(actor.clone()),
-                Some(Slot { place: Place::Coming(waiting), .. }) => {
+            let mut present = self.agents.lock();
+            match present.get_mut(path) {
+                Some(Presence::Up(actor)) => Next::Up(actor.clone()),
+                Some(Presence::Coming(waiting)) => {
                     let (sender, receiver) = oneshot::channel();
                     waiting.push(sender);
                     Next::Wait(receiver)
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
-                    let place = Place::Coming(vec![sender]);
-                    slots.insert(path.clone(), Slot { place });
+                    present.insert(path.clone(), Presence::Coming(vec![sender]));
                     Next::Start(receiver)
                 }
             }
         };
         let receiver = match next {
-            Next::Found(actor) => return Ok(actor),
+            Next::Up(actor) => return Ok(actor),
             Next::Wait(receiver) => receiver,
             Next::Start(receiver) => {
                 let (node, path) = (Arc::clone(self), path.clone());

@@ -1,12 +1,17 @@
 //! Runs a run's code in a task of its own, and watches it stand still, panic and end.
 
-use std::cell::RefCell;
+mod panics;
+
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
+
+use ghostlight_protocol::journal::Outside;
+use tokio::time::Sleep;
+
+pub(crate) use self::panics::{caught, resume};
 
 use crate::RunError;
 use crate::messages::CodeEnd;
@@ -18,15 +23,9 @@ use crate::shared::Shared;
 pub(crate) struct Code {
     body: BoxFuture<Result<Returned, RunError>>,
     shared: Arc<Shared>,
-    waker: Arc<CodeWaker>,
+    watch: Watch,
     place: CodePlace,
-    /// How often in a row the code was woken while it was being polled.
-    restless: u32,
 }
-
-/// Code that is woken so often in a row has a body that never rests; results of its other steps
-/// must not wait for that.
-const RESTLESS_MAX: u32 = 256;
 
 impl Code {
     pub(crate) fn new(
@@ -34,9 +33,46 @@ impl Code {
         shared: Arc<Shared>,
         permit: Permit,
     ) -> Self {
-        let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
-        Self { body, shared, waker, place: CodePlace::new(permit), restless: 0 }
+        Self { body, shared, watch: Watch::new(), place: CodePlace::new(permit) }
     }
+}
+
+impl Future for Code {
+    type Output = CodeEnd;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodeEnd> {
+        let Self { body, shared, watch, place } = &mut *self;
+        ready!(place.poll(shared, cx));
+        let polled = watch.poll(shared, cx, |cx| {
+            match as_run(shared, || caught(|| body.as_mut().poll(cx))) {
+                Ok(polled) => polled.map(CodeEnd::Returned),
+                Err(panic) => Poll::Ready(CodeEnd::Panicked(panic)),
+            }
+        });
+        if polled.is_pending() && !watch.is_woken() {
+            place.stands_still(shared);
+        }
+        polled
+    }
+}
+
+/// Notices where code stands still, and tells the journal.
+pub(crate) struct Watch {
+    waker: Arc<CodeWaker>,
+    /// How often in a row the code was woken while it was being polled.
+    restless: u32,
+    doubt: Option<Doubt>,
+}
+
+/// Code that is woken so often in a row has a body that never rests; results of its other steps
+/// must not wait for that.
+const RESTLESS_MAX: u32 = 256;
+
+/// Code that waits for what the log does not have next.
+struct Doubt {
+    /// What the code had done when it began: it is over once the code has done more.
+    activity: u64,
+    overdue: Pin<Box<Sleep>>,
 }
 
 /// Tells whether the code was woken while it was being polled.
@@ -55,98 +91,64 @@ impl Wake for CodeWaker {
     }
 }
 
-impl Future for Code {
-    type Output = CodeEnd;
+impl Watch {
+    pub(crate) fn new() -> Self {
+        let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
+        Self { waker, restless: 0, doubt: None }
+    }
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodeEnd> {
-        let this = &mut *self;
-        ready!(this.place.poll(&this.shared, cx));
+    /// Whether the code was woken since its last poll began.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.waker.woken.load(Ordering::Acquire)
+    }
+
+    /// Polls the code.
+    pub(crate) fn poll<T>(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Context<'_>,
+        code: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         {
-            let mut task = this.waker.task.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut task = self.waker.task.lock().unwrap_or_else(PoisonError::into_inner);
             if task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
                 *task = Some(cx.waker().clone());
             }
         }
-        this.waker.woken.store(false, Ordering::Release);
-        this.shared.polled();
-        let waker = Waker::from(Arc::clone(&this.waker));
-        let mut context = Context::from_waker(&waker);
-        let polled = as_run(&this.shared, || caught(|| this.body.as_mut().poll(&mut context)));
-        match polled {
-            Ok(Poll::Ready(result)) => Poll::Ready(CodeEnd::Returned(result)),
-            Ok(Poll::Pending) => {
-                // Woken meanwhile: it has more to do, and does not stand still.
-                this.restless += 1;
-                if !this.waker.woken.load(Ordering::Acquire) || this.restless > RESTLESS_MAX {
-                    this.restless = 0;
-                    // Held by us, by the waker of this poll, and by whatever else may wake the code.
-                    let held = Arc::strong_count(&this.waker) - 2;
-                    this.shared.standstill(held > this.shared.kept(&waker));
-                }
-                if !this.waker.woken.load(Ordering::Acquire) {
-                    this.place.stands_still(&this.shared);
-                }
-                Poll::Pending
+        self.waker.woken.store(false, Ordering::Release);
+        shared.polled();
+        let waker = Waker::from(Arc::clone(&self.waker));
+        let polled = code(&mut Context::from_waker(&waker));
+        if polled.is_pending() {
+            // Woken meanwhile: it has more to do, and does not stand still.
+            self.restless += 1;
+            if !self.is_woken() || self.restless > RESTLESS_MAX {
+                self.restless = 0;
+                self.standstill(shared, &waker, cx);
             }
-            Err(panic) => Poll::Ready(CodeEnd::Panicked(panic)),
         }
+        polled
     }
-}
 
-/// A panic that was caught on another thread, with its message and location.
-struct Located(String);
-
-/// Lets a panic that [`caught`] has caught elsewhere go on here.
-pub(crate) fn resume(panic: String) -> ! {
-    std::panic::resume_unwind(Box::new(Located(panic)))
-}
-
-thread_local! {
-    /// Where the code that this thread is polling panicked; `None` outside such code.
-    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Calls user code, and turns a panic into its message and location.
-///
-/// The location is known to the process's panic hook alone, so that the first call adds one, which
-/// notes it and goes on to the hook that was there. It does nothing outside of our calls.
-pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            PANICKED_AT.with_borrow_mut(|at| {
-                if let (Some(at), Some(location)) = (at.as_mut(), info.location()) {
-                    *at = location.to_string();
+    fn standstill(&mut self, shared: &Shared, waker: &Waker, cx: &mut Context<'_>) {
+        // Held by us, by the waker of this poll, and by whatever else may wake the code.
+        let held = Arc::strong_count(&self.waker) - 2;
+        let mut outside =
+            if held > shared.kept(waker) { Outside::MayWake } else { Outside::Nothing };
+        while let Some(activity) = shared.standstill(outside) {
+            let doubt = match self.doubt.take().filter(|doubt| doubt.activity == activity) {
+                Some(doubt) => self.doubt.insert(doubt),
+                None => {
+                    let overdue = Box::pin(tokio::time::sleep(shared.node.limits.mismatch_after));
+                    self.doubt.insert(Doubt { activity, overdue })
                 }
-            });
-            before(info);
-        }));
-    });
-    let outer = PANICKED_AT.replace(Some(String::new()));
-    let result = catch_unwind(AssertUnwindSafe(call));
-    let location = PANICKED_AT.replace(outer);
-    result.map_err(|panic| {
-        let panic = match panic.downcast::<Located>() {
-            Ok(located) => return located.0,
-            Err(panic) => panic,
-        };
-        let message = panic_message(&*panic);
-        // A panic's payload may panic itself when it is dropped.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        match location.filter(|location| !location.is_empty()) {
-            Some(location) => format!("panicked at {location}: {message}"),
-            None => format!("panicked: {message}"),
+            };
+            // Registered with the task, which polls the code once more before it is judged.
+            if doubt.overdue.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            outside = Outside::Overdue;
         }
-    })
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "a value that is no text".to_owned()
+        self.doubt = None;
     }
 }

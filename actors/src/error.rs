@@ -252,6 +252,34 @@ impl From<storage::Error> for Error {
 }
 
 impl Error {
+    /// A stable word for the kind of error, for programs; problems over HTTP carry it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Id(_) => "invalid-name",
+            Self::TooLarge(_) => "too-large",
+            Self::TooDeep(_) => "too-deep",
+            Self::UnknownType { .. } => "unknown-agent-type",
+            Self::NotAChild(_) => "not-a-child",
+            Self::WrongType { .. } => "wrong-type",
+            Self::DifferentInput { .. } => "different-input",
+            Self::DifferentMode { .. } => "different-mode",
+            Self::Cleared(_) => "cleared",
+            Self::StillStopping(_) => "still-stopping",
+            Self::UnknownRun(_) => "unknown-run",
+            Self::BeyondEnd { .. } => "invalid-position",
+            Self::LiveRuns { .. } => "live-runs",
+            Self::CapExceeded { .. } => "cap-exceeded",
+            Self::Json { .. } => "invalid-json",
+            Self::Timeout { .. } => "timeout",
+            Self::NoMilestone { .. } => "no-milestone",
+            Self::TailOutsideStep(_) => "tail-outside-step",
+            Self::OwnQueue(_) => "own-queue",
+            Self::Storage(_) => "storage",
+            Self::AgentDown { .. } => "agent-down",
+            Self::Stopped => "stopped",
+        }
+    }
+
     /// Whether the same request may succeed later without anybody's help.
     pub fn is_retryable(&self) -> bool {
         match self {

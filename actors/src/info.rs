@@ -45,7 +45,7 @@ pub struct RunInfo {
     pub suspended: bool,
     /// Whether the run waits for a slot of its parent.
     pub queued: bool,
-    /// Whether a cancel was asked for.
+    /// Whether the run is being cancelled: a cancel was asked for, and it has not ended.
     pub cancelling: bool,
     /// What a model is told of the output of a completed run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,7 +189,7 @@ pub(crate) fn run_info(record: &RunRecord) -> Result<RunInfo, storage::Error> {
         attempt: record.attempt,
         suspended: record.state.phase == Phase::Suspended,
         queued: record.state.phase == Phase::Queued,
-        cancelling: record.state.cancelling,
+        cancelling: record.state.cancelling && !record.state.execution().is_terminal(),
         summary: end.filter(|_| status == Status::Completed).map(|end| end.summary.clone()),
         error,
         reason: interruption.and_then(|i| i.reason),

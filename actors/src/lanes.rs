@@ -5,26 +5,23 @@ mod cancel;
 mod clear;
 mod resume;
 mod start;
+mod stored;
+mod workload;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentKey, AgentPath, Outcome, RunId, RunKey, Status};
-use ghostlight_storage as storage;
+use ghostlight_protocol::{RunId, RunKey};
+use ghostlight_storage::records::RunRecord;
 use ghostlight_supervisor::ChildSpec;
-use storage::payload::PAGE;
-use storage::records::{Head, LiveRecord, OwedRecord, QueuedRecord, RunRecord, TombstoneRecord};
-use storage::{Committer, Key, codec};
 use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::Decided;
-use crate::info::{Inspection, RawOutcome, not_completed, run_info};
+use crate::info::Inspection;
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
-use crate::past::{Past, Signals};
+use crate::past::Past;
 use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
@@ -32,6 +29,8 @@ use crate::shared::Shared;
 pub(crate) use cancel::{ends_by_cancel, request_cancel};
 pub(crate) use clear::{bury, children, purge};
 pub(crate) use start::{joins, start_existing};
+pub(crate) use stored::{CLEARED, Stored, inspect, is_cleared, outcome, outcome_of_cleared};
+pub(crate) use workload::{each, look_around, queue_head, valid_id};
 
 /// What a lane does.
 pub(crate) enum Operation {
@@ -216,127 +215,19 @@ async fn unless_cancelled<T>(
 
 /// Tells whoever waits for a run that it was not entered; it is recorded, and found again later.
 fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
-    match error {
-        Error::Stopped => {
-            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start")
-        }
-        error => tracing::error!(%run_id, agent = %args.path, %error, "run was not entered"),
-    }
     let run = RunKey::new(&args.path, run_id);
     args.node.hub.failed(run, error);
-    args.node.call_waiting(run);
+    match error {
+        // Whoever waits for it goes on with the next start, too, and may leave memory until then.
+        Error::Stopped => {
+            tracing::debug!(%run_id, agent = %args.path, "run is left to the next start");
+        }
+        error => {
+            tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            args.node.call_waiting(run);
+        }
+    }
     LaneEnd::UNCHANGED
-}
-
-/// A run as the store has it.
-pub(crate) struct Stored {
-    pub(crate) record: RunRecord,
-    pub(crate) record_revision: u64,
-    pub(crate) head: Head,
-    pub(crate) head_revision: u64,
-}
-
-impl Stored {
-    /// Reads a run; `None` if the id was never used, or was cleared.
-    pub(crate) async fn read(args: &AgentArgs, run_id: &RunId) -> Result<Option<Self>, Error> {
-        Self::read_key(&args.node.committer, RunKey::new(&args.path, run_id)).await
-    }
-
-    pub(crate) async fn read_key(
-        committer: &Committer,
-        run: RunKey,
-    ) -> Result<Option<Self>, Error> {
-        // All three in one go of the committer.
-        let (record_key, head_key) = (Key::record(run), Key::head(run));
-        let (cleared, record, head) = tokio::try_join!(
-            is_cleared(committer, run),
-            async { Ok(committer.get(record_key.clone().into_bytes()).await?) },
-            async { Ok(committer.get(head_key.clone().into_bytes()).await?) },
-        )?;
-        let (false, Some(record)) = (cleared, record) else { return Ok(None) };
-        let (record, record_revision) = codec::decode_versioned::<RunRecord>(&record_key, &record)?;
-        let Some(head) = head else {
-            let why = "the run has a record, but no head".to_owned();
-            return Err(storage::Error::Corrupt { key: head_key.to_string(), why }.into());
-        };
-        let (head, head_revision) = codec::decode_versioned::<Head>(&head_key, &head)?;
-        Ok(Some(Self { record, record_revision, head, head_revision }))
-    }
-
-    /// The log's next writer.
-    pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
-        let mut head = Head { epoch: self.head.epoch + 1, ..self.head };
-        if planted(Planted::ReuseNumber) {
-            head.next_number -= 1;
-        }
-        LogWriter::new(run, incarnation, head, self.head_revision)
-    }
-}
-
-pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<bool, Error> {
-    let key = Key::tombstone(run);
-    match committer.get(key.clone().into_bytes()).await? {
-        Some(read) => {
-            codec::decode::<TombstoneRecord>(&key, &read.value)?;
-            Ok(true)
-        }
-        None => Ok(false),
-    }
-}
-
-/// How a run ended, with its output; `None` while it has not.
-pub(crate) async fn outcome(
-    committer: &Committer,
-    run: RunKey,
-    record: &RunRecord,
-) -> Result<Option<RawOutcome>, Error> {
-    if let Some(end) = not_completed(record) {
-        return Ok(Some(Outcome::NotCompleted(end)));
-    }
-    if record.state.status() != Status::Completed {
-        return Ok(None);
-    }
-    let output = record.end.as_ref().and_then(|end| end.output.clone());
-    match output {
-        Some(output) => Ok(Some(Outcome::Completed(output.read(committer, run).await?))),
-        None => Ok(Some(Outcome::Completed(crate::context::nothing()))),
-    }
-}
-
-/// A run that is not in memory, as it stands.
-pub(crate) async fn inspect(
-    committer: &Committer,
-    parent: &AgentPath,
-    run_id: &RunId,
-) -> Result<Option<Inspection>, Error> {
-    let run = RunKey::new(parent, run_id);
-    let Some(stored) = Stored::read_key(committer, run).await? else { return Ok(None) };
-    let position = match stored.record.queue_number {
-        Some(number) => Some(queue_position(committer, parent, number).await?),
-        None => None,
-    };
-    inspect_stored(committer, run, stored, position).await.map(Some)
-}
-
-pub(crate) async fn inspect_stored(
-    committer: &Committer,
-    run: RunKey,
-    stored: Stored,
-    queue_position: Option<usize>,
-) -> Result<Inspection, Error> {
-    let output = match outcome(committer, run, &stored.record).await? {
-        Some(Outcome::Completed(output)) => Some(crate::info::parse_json(&output)),
-        Some(Outcome::NotCompleted(_)) | None => None,
-    };
-    let signals = Signals::read(committer, run).await?;
-    Ok(Inspection {
-        run: run_info(&stored.record)?,
-        output,
-        progress: signals.progress,
-        milestones: signals.milestones,
-        queue_position,
-        next_sequence: stored.head.next_number,
-    })
 }
 
 /// Hands a run over to an actor of its own: the epoch is durable, and from here on the actor alone
@@ -375,135 +266,4 @@ pub(crate) async fn spawn(
         Err(ghostlight_supervisor::Error::Stopped) => Err(Error::Stopped),
         Err(error) => Err(Error::AgentDown { agent: path.to_string(), why: error.to_string() }),
     }
-}
-
-/// What a new life of an agent finds in the store.
-pub(crate) struct Found {
-    pub(crate) slots: BTreeSet<RunKey>,
-    /// Runs whose actors are alive.
-    pub(crate) live: Vec<RunId>,
-    /// Runs that nobody executes, and that neither a timer nor another run will wake.
-    pub(crate) lost: Vec<RunId>,
-    /// How many runs wait in the queue, but for those of types that are not registered.
-    pub(crate) queued: usize,
-    pub(crate) next_queue_number: u64,
-    pub(crate) owed: Vec<(RunId, OwedRecord)>,
-}
-
-impl Found {
-    /// Whether any of it is for the agent to do now.
-    pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
-        !self.lost.is_empty()
-            || self.queued > 0
-            || self.owed.iter().any(|(_, owed)| owed.due_ms <= now_ms)
-    }
-}
-
-/// Reads what an agent has to do: its live runs, its queue, its owed deliveries. Costs as much as
-/// there is of those, whatever else is retained.
-pub(crate) async fn look_around(args: &AgentArgs) -> Result<Found, Error> {
-    let (node, agent) = (&args.node, AgentKey::from(&args.path));
-    let mut found = Found {
-        slots: BTreeSet::new(),
-        live: Vec::new(),
-        lost: Vec::new(),
-        queued: 0,
-        next_queue_number: 0,
-        owed: Vec::new(),
-    };
-    each(&node.committer, Key::live_of(agent), |key, value| {
-        let record: LiveRecord = codec::decode(key, value)?;
-        let run_id = valid_id(key, &record.run_id)?;
-        let run = RunKey::new(&args.path, &run_id);
-        found.slots.insert(run);
-        if node.live.get(run).is_some() {
-            found.live.push(run_id);
-        } else if !record.waiting
-            && (!node.waits.is_outside(run) || node.waits.is_called(run))
-            && node.kinds.contains(&record.agent_type)
-        {
-            found.lost.push(run_id);
-        }
-        Ok(())
-    })
-    .await?;
-    // A run that has ended keeps its slot for as long as its code has not returned.
-    for run_id in node.live.of(&args.path) {
-        if found.slots.insert(RunKey::new(&args.path, &run_id)) {
-            found.live.push(run_id);
-        }
-    }
-    each(&node.committer, Key::queue_of(agent), |key, value| {
-        let record: QueuedRecord = codec::decode(key, value)?;
-        found.queued += usize::from(node.kinds.executes(&record.agent_type));
-        found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
-        Ok(())
-    })
-    .await?;
-    each(&node.committer, Key::owed_of(agent), |key, value| {
-        let record: OwedRecord = codec::decode(key, value)?;
-        found.owed.push((valid_id(key, &record.run_id)?, record));
-        Ok(())
-    })
-    .await?;
-    Ok(found)
-}
-
-/// Calls `f` for every entry below a prefix, a page at a time.
-pub(crate) async fn each(
-    committer: &Committer,
-    prefix: Key,
-    mut f: impl FnMut(&Key, &[u8]) -> Result<(), storage::Error>,
-) -> Result<(), storage::Error> {
-    let mut after = None;
-    loop {
-        let page = committer.scan(prefix.clone().into_bytes(), after, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = Some(last.key.clone());
-        for entry in page {
-            f(&Key::from_bytes(entry.key), &entry.versioned.value)?;
-        }
-    }
-}
-
-pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error> {
-    RunId::new(run_id).map_err(|error| storage::Error::Corrupt {
-        key: key.to_string(),
-        why: format!("its run id: {error}"),
-    })
-}
-
-/// The run that is admitted next: the first, but for those of types that are not registered.
-pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
-    let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
-    let mut limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
-    let mut after = None;
-    loop {
-        let page = args.node.committer.scan(prefix.clone(), after, limit).await?;
-        let Some(last) = page.last() else { return Ok(None) };
-        after = Some(last.key.clone());
-        for entry in page {
-            let key = Key::from_bytes(entry.key);
-            let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
-            if args.node.kinds.executes(&record.agent_type) {
-                return Ok(Some(valid_id(&key, &record.run_id)?));
-            }
-        }
-        // Almost always it is the first.
-        limit = PAGE;
-    }
-}
-
-async fn queue_position(
-    committer: &Committer,
-    parent: &AgentPath,
-    number: u64,
-) -> Result<usize, Error> {
-    let mut position = 0;
-    each(committer, Key::queue_of(AgentKey::from(parent)), |key, _| {
-        position += usize::from(key.queue_number().is_some_and(|other| other < number));
-        Ok(())
-    })
-    .await?;
-    Ok(position)
 }

@@ -29,6 +29,8 @@ struct LiveRun {
     actor: ActorRef<RunMsg>,
     parent: AgentPath,
     run_id: RunId,
+    /// What has become of it is durable: it has ended, or waits outside memory.
+    over: bool,
     /// Its end is durable, but its code has not returned.
     stopping: bool,
     /// It waits for the next incarnation, durably, and its actor is on its way out.
@@ -45,7 +47,15 @@ impl LiveRuns {
         let (parent, run_id) = (parent.clone(), run_id.clone());
         let mut runs = self.lock();
         runs.children.entry(parent.clone()).or_default().insert(run_id.clone());
-        runs.live.insert(run, LiveRun { actor, parent, run_id, stopping: false, parked: false });
+        let live = LiveRun { actor, parent, run_id, over: false, stopping: false, parked: false };
+        runs.live.insert(run, live);
+    }
+
+    /// The run has ended, or waits outside memory from here on.
+    pub(crate) fn over(&self, run: RunKey) {
+        if let Some(live) = self.lock().live.get_mut(&run) {
+            live.over = true;
+        }
     }
 
     /// The run has ended, but its code has not returned.
@@ -122,7 +132,15 @@ impl LiveRuns {
         self.lock().live.get(&run).map(|live| live.actor.clone())
     }
 
+    /// How many runs are executed, and would be entered again if the system stopped now.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.lock().live.values().filter(|live| !live.over).count()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().live.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

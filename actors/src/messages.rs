@@ -80,7 +80,7 @@ pub(crate) enum AgentMsg {
     OwedAgain(RunId),
     TurnDone(TurnEnd),
     /// The last open tail of the agent's runs is closed.
-    Unwatched,
+    TailClosed,
     /// The queue may have a head now.
     AdmitAgain,
     /// Perhaps nothing has happened for the idle time.

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::agents::{Agents, Asker, Watched};
+use crate::agents::{Agents, Asker, OpenTails};
 use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::lanes;
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) hub: Hub,
     pub(crate) live: LiveRuns,
     pub(crate) agents: Agents,
-    pub(crate) watched: Watched,
+    pub(crate) open_tails: OpenTails,
     pub(crate) timers: Timers,
     pub(crate) waits: Waits,
     pub(crate) purge: Notify,
@@ -100,7 +100,7 @@ impl Node {
             incarnation,
             live: LiveRuns::default(),
             agents: Agents::default(),
-            watched: Watched::default(),
+            open_tails: OpenTails::default(),
             timers: Timers::default(),
             waits: Waits::default(),
             purge: Notify::new(),

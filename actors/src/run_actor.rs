@@ -352,7 +352,7 @@ impl RunActorState {
         if self.shared.token.is_cancelled() {
             return;
         }
-        self.shared.token.cancel();
+        self.shared.cancel();
         let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
         self.shared.node.spawn(async move {
             tokio::time::sleep(node.limits.cancel_grace).await;

@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
+use ghostlight_protocol::journal::{
+    Act, Acted, Call, CallError, Journal, Mismatch, Outside, Told, Wake,
+};
 use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
 use ghostlight_storage::payload::Payload;
 use ghostlight_storage::records::{LogEntry, StoredCall};
@@ -45,6 +47,9 @@ pub(crate) struct Inner {
     durable_wakers: BTreeMap<u64, Vec<Waker>>,
     room_wakers: Vec<Waker>,
     call_wakers: BTreeMap<Call, Waker>,
+    /// Whoever waits for the run's cancel, by number.
+    cancel_wakers: BTreeMap<u64, Waker>,
+    next_cancel: u64,
     /// The acts that are queued or on their way to the disk, and that the code waits for.
     pending_acts: VecDeque<Call>,
     /// The step whose body is being polled.
@@ -113,8 +118,6 @@ pub(crate) struct Shared {
     pub(crate) blocking: TaskTracker,
     /// How many waits of the code for other runs are open, journaled or not.
     pub(crate) awaiting: AtomicUsize,
-    /// How many futures of the code wait for its cancel.
-    cancels: AtomicUsize,
     pub(crate) actor: OnceLock<ActorRef<RunMsg>>,
     inner: Mutex<Inner>,
 }
@@ -139,6 +142,8 @@ impl Shared {
             durable_wakers: BTreeMap::new(),
             room_wakers: Vec::new(),
             call_wakers: BTreeMap::new(),
+            cancel_wakers: BTreeMap::new(),
+            next_cancel: 0,
             pending_acts: VecDeque::new(),
             current_step: None,
             step_dispatches: BTreeMap::new(),
@@ -168,7 +173,6 @@ impl Shared {
             token: CancellationToken::new(),
             blocking: TaskTracker::new(),
             awaiting: AtomicUsize::new(0),
-            cancels: AtomicUsize::new(0),
             actor: OnceLock::new(),
             inner: Mutex::new(inner),
         }
@@ -360,15 +364,38 @@ impl Shared {
 
     /// Waits until the run is cancelled.
     pub(crate) async fn cancelled(&self) {
-        struct Waits<'a>(&'a AtomicUsize);
+        struct Waits<'a> {
+            shared: &'a Shared,
+            number: u64,
+        }
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
+                self.shared.lock().cancel_wakers.remove(&self.number);
             }
         }
-        self.cancels.fetch_add(1, Ordering::Relaxed);
-        let _waits = Waits(&self.cancels);
-        self.token.cancelled().await;
+        let number = {
+            let mut inner = self.lock();
+            inner.next_cancel += 1;
+            inner.next_cancel
+        };
+        let waits = Waits { shared: self, number };
+        poll_fn(|cx| {
+            let mut inner = self.lock();
+            // Asked under the lock, so that none is added once all were taken to be woken.
+            if self.token.is_cancelled() {
+                return Poll::Ready(());
+            }
+            inner.cancel_wakers.insert(waits.number, cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Tells the code that the run is cancelled.
+    pub(crate) fn cancel(&self) {
+        self.token.cancel();
+        let wakers = std::mem::take(&mut self.lock().cancel_wakers);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// Why the code does not fit the log, if it does not.
@@ -380,33 +407,38 @@ impl Shared {
     pub(crate) fn kept(&self, waker: &Waker) -> usize {
         let inner = self.lock();
         let durable = inner.durable_wakers.values().flatten();
-        let kept = inner.call_wakers.values().chain(durable).chain(&inner.room_wakers);
+        let cancels = inner.cancel_wakers.values();
+        let calls = inner.call_wakers.values();
+        let kept = calls.chain(durable).chain(&inner.room_wakers).chain(cancels);
         kept.filter(|kept| kept.will_wake(waker)).count()
     }
 
-    /// Called when the code was polled to a standstill. `may_ask`: whether anything but what it has
-    /// asked for here may wake it.
-    pub(crate) fn standstill(&self, may_ask: bool) {
+    /// Called when the code was polled to a standstill. `outside`: whether anything but what it has
+    /// asked for here may wake it. Returns what the code has done so far if it is in doubt, see
+    /// [`Journal::is_in_doubt`].
+    pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
         let mut inner = self.lock();
-        let wakers = self.release(&mut inner, may_ask);
+        let wakers = self.release(&mut inner, outside);
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
             && inner.frozen.is_none()
             && !inner.reads_source
-            && !inner.waits_for_context()
-            && self.cancels.load(Ordering::Relaxed) == 0;
+            && !inner.waits_for_context();
+        let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
+        let doubt = in_doubt.then_some(inner.activity);
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
         if dormant.is_some() {
             self.tell(RunMsg::Dormant);
         }
+        doubt
     }
 
     /// Releases what is next to code that stands still, until somebody is there to take it.
-    fn release(&self, inner: &mut Inner, may_ask: bool) -> Vec<Waker> {
+    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
-            match inner.journal.standstill(may_ask) {
+            match inner.journal.standstill(outside) {
                 Ok(Wake::Nobody) => break,
                 Ok(wake) => {
                     let wakers = inner.take_wakers(wake);
@@ -555,7 +587,10 @@ impl Inner {
 
     /// Whether the code waits for something that its context has given it.
     fn waits_for_context(&self) -> bool {
-        self.journal.is_waiting() || !self.durable_wakers.is_empty() || !self.room_wakers.is_empty()
+        self.journal.is_waiting()
+            || !self.durable_wakers.is_empty()
+            || !self.room_wakers.is_empty()
+            || !self.cancel_wakers.is_empty()
     }
 
     pub(crate) fn write_state(&mut self, key: &str, value: Option<Vec<u8>>) {

@@ -145,7 +145,14 @@ impl System {
     /// Stops the system: takes no new work, waits for the runs that are being executed, and for the
     /// hooks and turns that are due, at most as long as the limits say (10 s), and closes the store.
     /// Runs that have not ended by then go on with the next system, as after a crash, and so do
-    /// deliveries that are still owed. Returns how many runs those are.
+    /// deliveries that are still owed.
+    ///
+    /// Returns how many runs were still being executed when that time was over, and were dropped where
+    /// they stood: 0 if all that was at work has come to rest. A run whose end is being recorded at
+    /// that moment counts, whichever comes first. Not counted is what is not in memory, and goes on all
+    /// the same: runs that wait for a slot, a sleep or other runs, those whose code was not entered yet,
+    /// and those that have left memory meanwhile, as a run does after 1 s whose child is not entered any
+    /// more. Nor is a run that has ended, and whose code is still to be gone.
     ///
     /// Code that blocks a worker thread cannot be dropped: it is waited for beyond that limit, since
     /// the store is closed when nothing of the system is left. Use `step_blocking` for such code.
@@ -155,7 +162,7 @@ impl System {
     pub async fn shutdown(self) -> usize {
         self.drain().await;
         let node = &self.inner.node;
-        let left = node.live.len();
+        let left = node.live.unfinished();
         node.stop().await;
         if let Err(error) = self.close_store().await {
             tracing::error!(%error, "the store was not closed in order");

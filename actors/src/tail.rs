@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::Error;
 use crate::agent_ref::AgentRef;
-use crate::agents::Watch;
+use crate::agents::OpenTail;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
@@ -87,7 +87,7 @@ pub(crate) struct Source {
     /// Subscribed once the log was read to its end: most readers of a run that has ended never do.
     live: Option<broadcast::Receiver<Published>>,
     /// Gone once the tail is over.
-    watch: Option<Watch>,
+    open: Option<OpenTail>,
     /// After `live`: fields are dropped in their order.
     _leave: Leave,
     /// The number of the next frame to deliver.
@@ -108,7 +108,7 @@ impl Tail {
         let source = Source {
             stage: Arc::clone(&stage),
             _leave: Leave::new(&agent.node, run),
-            watch: Some(Watch::new(&agent.node, &agent.path)),
+            open: Some(OpenTail::new(&agent.node, &agent.path)),
             agent: agent.clone(),
             run,
             run_id: run_id.clone(),
@@ -191,7 +191,7 @@ impl Source {
         let _awaiting = Awaiting::begin(&self.agent.node);
         loop {
             if self.over {
-                self.watch = None;
+                self.open = None;
                 return None;
             }
             if let Some(frame) = self.page.pop_front() {

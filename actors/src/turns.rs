@@ -3,36 +3,30 @@
 //! A failed delivery leaves the queue, and re-enters at the tail when its timer fires. What is owed
 //! is a row of the store from the very commit that ended the run, so that no crash loses it.
 
+mod delivery;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
+use ghostlight_protocol::{AgentPath, RunId};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::RESTART;
 use ractor::ActorRef;
 use storage::records::OwedRecord;
-use storage::{Changes, Key, codec};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::delivery::deliver;
 use crate::agent_actor::AgentArgs;
 use crate::code::caught;
-use crate::finalise::FINISH;
 use crate::handle::AgentHandle;
-use crate::info::{parse_json, run_info};
-use crate::lanes::{Stored, outcome};
 use crate::messages::AgentMsg;
 use crate::node::Node;
 use crate::place::{self, Awaiting};
-use crate::probe::Seen;
 use crate::registry::BoxFuture;
-use crate::{Agent, Error, RunError};
-
-/// The shortest and the longest wait before a failed delivery is tried again.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(300);
+use crate::{Agent, Error};
 
 /// The context of a hook or a turn: the agent that it belongs to.
 #[derive(Clone)]
@@ -245,93 +239,6 @@ async fn guarded<T>(mut body: BoxFuture<T>) -> Result<T, String> {
         Err(panic) => std::task::Poll::Ready(Err(panic)),
     })
     .await
-}
-
-async fn deliver(args: &AgentArgs, run_id: RunId) -> TurnEnd {
-    match try_deliver(args, &run_id).await {
-        Ok((wait, panicked)) => TurnEnd { delivery: Some((run_id, wait)), panicked },
-        Err(error) => {
-            // The row stays; whoever reads it next delivers.
-            tracing::error!(%run_id, agent = %args.path, %error, "a delivery could not be made");
-            TurnEnd { delivery: Some((run_id, Some(RETRY_MAX))), panicked: false }
-        }
-    }
-}
-
-/// A finish hook at work; tells the probe of its end, also if it is dropped with its agent.
-struct AtWork<'a> {
-    node: &'a Node,
-    agent: &'a AgentPath,
-    run_id: &'a RunId,
-    ok: bool,
-}
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        let Self { node, agent, run_id, ok } = self;
-        node.seen(Seen::HookEnded { agent, run_id, ok: *ok });
-    }
-}
-
-/// Calls the finish hook for a run, and records that it was called, or when it is tried again.
-async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duration>, bool), Error> {
-    let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
-    let key = Key::owed(AgentKey::from(&args.path), run, FINISH);
-    let Some(read) = node.committer.get(key.clone().into_bytes()).await? else {
-        return Ok((None, false));
-    };
-    let mut owed: OwedRecord = codec::decode(&key, &read.value)?;
-    let (Some(stored), Some(hook)) =
-        (Stored::read(args, run_id).await?, args.kind.hooks.finish.as_ref())
-    else {
-        // Cleared, or there is nobody to tell any more.
-        let mut changes = Changes::new();
-        changes.delete(&key);
-        node.committer.commit(changes.into_batch()).await?;
-        return Ok((None, false));
-    };
-    let Some(end) = outcome(&node.committer, run, &stored.record).await? else {
-        return Ok((Some(RETRY_FIRST), false));
-    };
-    let end = end.try_map(|output| Ok::<_, Error>(parse_json(&output)))?;
-    let cx = AgentContext::new(Arc::clone(node), args.path.clone());
-    let info = run_info(&stored.record)?;
-    node.seen(Seen::HookBegan { agent: &args.path, run_id });
-    let mut at_work = AtWork { node, agent: &args.path, run_id, ok: false };
-    let result = match caught(|| hook(cx, info, end)) {
-        Ok(body) => guarded(body).await,
-        Err(panic) => Err(panic),
-    };
-    at_work.ok = matches!(result, Ok(Ok(())));
-    drop(at_work);
-    let mut changes = Changes::new();
-    let (wait, panicked) = match result {
-        Ok(Ok(())) if planted(Planted::DeliverTwice) => (Some(RETRY_FIRST), false),
-        Ok(Ok(())) => {
-            changes.delete(&key);
-            (None, false)
-        }
-        failed => {
-            let panicked = failed.is_err();
-            let error = match failed {
-                Ok(Ok(())) => String::new(),
-                Ok(Err(error)) => RunError::to_string(&error),
-                Err(panic) => panic,
-            };
-            tracing::warn!(%run_id, agent = %args.path, tries = owed.tries + 1, error, "a finish hook failed");
-            let wait =
-                RETRY_FIRST.saturating_mul(2u32.saturating_pow(owed.tries.min(16))).min(RETRY_MAX);
-            owed.tries = owed.tries.saturating_add(1);
-            owed.due_ms = node.clock.now_ms().saturating_add(crate::clock::millis(wait));
-            match planted(Planted::DropOwed) {
-                true => changes.delete(&key),
-                false => changes.put(&key, &owed),
-            };
-            (Some(wait), panicked)
-        }
-    };
-    node.committer.commit(changes.into_batch()).await?;
-    Ok((wait, panicked))
 }
 
 /// Runs `body` as a turn of an agent, and waits for what it returns.

@@ -62,7 +62,7 @@ impl Folder {
             match connected {
                 Ok(client) => return Ok(Access::Owner(client)),
                 Err(error) if error.is_without_owner() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
             match tokio::task::spawn_blocking(move || FolderLock::acquire_existing(folder)).await? {

@@ -1,10 +1,11 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use ghostlight::Status;
+use ghostlight::{AgentPath, Status};
 
 /// Runs commands over many inputs, durably: after any interruption, the same command line goes on
 /// with exactly what was left.
@@ -77,10 +78,10 @@ pub(crate) struct MapArgs {
     pub(crate) place: Place,
     /// The name of the batch; by default it is made from the command, the working directory and the
     /// kind of input
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
     /// How many commands run at the same time [default: number of cores]
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) jobs: Option<u32>,
     /// Try failed and cancelled inputs again
     #[arg(long)]
@@ -93,7 +94,13 @@ pub(crate) struct MapArgs {
     #[arg(short = '0', long = "null")]
     pub(crate) null: bool,
     /// How often a command is started when it vanishes without an exit status
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = at_least_one,
+        allow_negative_numbers = true
+    )]
     pub(crate) max_attempts: u32,
     /// Survive a killed process, not a power cut: no waiting for the disk
     #[arg(long)]
@@ -104,8 +111,8 @@ pub(crate) struct MapArgs {
     pub(crate) detach: bool,
     /// Serve HTTP on this address, too, such as 127.0.0.1:8080: to look at runs, not to change them,
     /// and only under a local name
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    pub(crate) listen: Option<SocketAddr>,
     /// Be a session of its own: how --detach starts the program again
     #[arg(long, hide = true)]
     pub(crate) session: bool,
@@ -125,7 +132,7 @@ pub(crate) struct RunsArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Only runs of this batch
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
@@ -139,7 +146,7 @@ pub(crate) struct OneRun {
     #[command(flatten)]
     pub(crate) place: Place,
     /// The batch that the run is of, where several have one of this id
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
     /// The run's id, the beginning of it, or its address (`Batch:NAME/Command:ID`)
     #[arg(value_name = "RUN", value_parser = parse_run)]
@@ -153,7 +160,7 @@ pub(crate) struct TailArgs {
     #[command(flatten)]
     pub(crate) run: OneRun,
     /// Go on after the frame of this number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_number, allow_negative_numbers = true)]
     pub(crate) after: Option<u64>,
 }
 
@@ -172,7 +179,13 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
     /// How many plans of chance to execute for each scenario
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 200,
+        value_parser = parse_number,
+        allow_negative_numbers = true
+    )]
     pub(crate) seeds: u64,
     /// Only this scenario
     #[arg(long, value_name = "NAME")]
@@ -195,7 +208,7 @@ pub(crate) struct ClearArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Only runs of this batch
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
     /// Only runs that were recorded at least so long ago, such as 90s, 15m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
@@ -203,6 +216,27 @@ pub(crate) struct ClearArgs {
     /// Only runs in this status; may be repeated
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
+}
+
+fn parse_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "write a whole number, such as 7".to_owned())
+}
+
+fn at_least_one(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(format!("write a whole number from 1 to {}", u32::MAX)),
+    }
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let hint = "write an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080";
+    text.parse().map_err(|_| hint.to_owned())
+}
+
+fn parse_batch(text: &str) -> Result<String, String> {
+    let batch = AgentPath::root("Batch", text);
+    batch.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn parse_run(text: &str) -> Result<String, String> {

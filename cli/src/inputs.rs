@@ -46,7 +46,7 @@ pub enum Source {
 #[non_exhaustive]
 pub enum InputError {
     /// An input is longer than [`INPUT_BYTES_MAX`].
-    #[error("input of {bytes} bytes, more than {INPUT_BYTES_MAX}: {}…", start.display())]
+    #[error("an input of {bytes} bytes is longer than an input may be ({INPUT_BYTES_MAX})")]
     TooLong {
         /// How long it is.
         bytes: u64,

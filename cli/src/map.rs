@@ -53,6 +53,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     check_open_files(jobs)?;
+    if args.command.first().is_some_and(|program| program.is_empty()) {
+        return Err(Fatal::new("the command is an empty word; write one after --"));
+    }
     let cwd = match &spooled {
         Some(spooled) => spooled.cwd()?,
         None => std::env::current_dir()?,

@@ -14,6 +14,12 @@
 //!
 //! The next completion follows at the next standstill whether the one before was taken or not:
 //! code may hold a future without polling it.
+//!
+//! Code that stands still and has not asked for what the log has next never will, and is told a
+//! [`Mismatch`], unless something outside the journal can make it go on. Whether that is so cannot be
+//! known: a combinator such as `FuturesUnordered` looks like a channel that may be about to deliver.
+//! Code that waits for calls of its own all the while is therefore left a limited time to ask, and
+//! code that waits for the outside alone any time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -133,6 +139,18 @@ pub enum Acted {
     Recorded(u64),
     /// It is new: append it.
     Append(u64),
+}
+
+/// Whether something outside the journal may wake code that stands still, so that it asks for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// Nothing may.
+    Nothing,
+    /// Something may: a channel, or a combinator that wakes its futures itself, and does not tell
+    /// what they wait for.
+    MayWake,
+    /// Something might have, and had its time.
+    Overdue,
 }
 
 /// Which calls have reason to ask again.
@@ -342,13 +360,13 @@ impl<R> Journal<R> {
     }
 
     /// Called when the code was polled to a standstill: nothing woke it meanwhile. Called again
-    /// when nobody was there to be woken by its answer. `may_ask`: whether something outside the journal
-    /// may wake the code, so that it asks for more.
+    /// when nobody was there to be woken by its answer.
     ///
     /// # Errors
     /// [`Mismatch`] when the code waits for something that the log does not have, or has later, while
-    /// the log has completions that it never asked for; it would wait for ever.
-    pub fn standstill(&mut self, may_ask: bool) -> Result<Wake, Mismatch> {
+    /// the log has completions that it never asked for, and nothing outside may make it ask for them:
+    /// it would wait for ever.
+    pub fn standstill(&mut self, outside: Outside) -> Result<Wake, Mismatch> {
         let wake = self.release();
         if self.caught_up || wake != Wake::Nobody {
             return Ok(wake);
@@ -358,24 +376,25 @@ impl<R> Journal<R> {
             self.standing = false;
             return Ok(Wake::All);
         };
-        let waiting = self.calls.iter().find(|(call, standing)| {
-            **standing == Standing::Open && !self.completions.iter().any(|c| c.call == **call)
-        });
-        match waiting {
-            Some((code, _)) => {
-                Err(Mismatch { entry, log: self.name(unasked), code: self.name(code) })
+        // What it waits for that the log does not have tells more than what the log has later.
+        let is_recorded = |call: &Call| self.completions.iter().any(|c| c.call == *call);
+        let unrecorded = self.calls.keys().find(|call| !is_recorded(call));
+        let code = match (outside, unrecorded.or(self.waiting().next())) {
+            (Outside::MayWake, _) | (Outside::Overdue, None) => return Ok(Wake::Nobody),
+            (Outside::Nothing, None) => "nothing more".to_owned(),
+            (Outside::Nothing | Outside::Overdue, Some(call)) => {
+                let first = if is_recorded(call) { " first" } else { "" };
+                format!("{}{first}", self.name(call))
             }
-            // It waits for something outside the journal, and may still ask.
-            None if may_ask => Ok(Wake::Nobody),
-            // It waits for what comes later in the log, and for nothing else.
-            None => {
-                let code = match self.calls.keys().next() {
-                    Some(call) => format!("{} first", self.name(call)),
-                    None => "nothing more".to_owned(),
-                };
-                Err(Mismatch { entry, log: self.name(unasked), code })
-            }
-        }
+        };
+        Err(Mismatch { entry, log: self.name(unasked), code })
+    }
+
+    /// Whether the code stands still and waits for something that the log does not have, or has later,
+    /// so that only something outside can make it ask for what comes first. It is a mismatch unless
+    /// that happens: see [`Outside::Overdue`].
+    pub fn is_in_doubt(&self) -> bool {
+        self.standing && !self.caught_up && self.waiting().next().is_some()
     }
 
     /// Whether the code stands still, and is not about to be woken by anything recorded.
@@ -465,6 +484,14 @@ impl<R> Journal<R> {
             .iter()
             .filter_map(|c| Some((c.recorded?, &c.call)))
             .find(|(_, call)| !self.is_asked(call))
+    }
+
+    /// The calls that have no answer yet. One that was released has, whether it is polled or not.
+    fn waiting(&self) -> impl Iterator<Item = &Call> {
+        let is_released = |call: &Call| {
+            self.completions.iter().take(self.released).any(|released| released.call == *call)
+        };
+        self.calls.keys().filter(move |call| !is_released(call))
     }
 
     /// Whether this entry of the code has ever made the call.

@@ -95,6 +95,10 @@ pub struct Limits {
     pub progress_interval: Duration,
     /// Sleeps longer than this let a run leave memory, and so does waiting as long for other runs: 1 s.
     pub suspend_after: Duration,
+    /// How long code that was entered again may wait for a call that the log does not have next, while
+    /// something outside may still make it ask for the one that it has; then it is a journal mismatch:
+    /// 60 s.
+    pub mismatch_after: Duration,
 }
 
 impl Default for Limits {
@@ -114,6 +118,7 @@ impl Default for Limits {
             idle: Duration::from_secs(60),
             progress_interval: Duration::from_millis(200),
             suspend_after: Duration::from_secs(1),
+            mismatch_after: Duration::from_secs(60),
         }
     }
 }

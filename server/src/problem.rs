@@ -32,6 +32,14 @@ impl Problem {
         Self { status, code, detail: detail.into(), header: None }
     }
 
+    fn told(status: StatusCode, error: &Error) -> Self {
+        let problem = Self::new(status, error.code(), error.to_string());
+        match error {
+            Error::StillStopping(_) => problem.with(header::RETRY_AFTER, "1"),
+            _ => problem,
+        }
+    }
+
     fn with(mut self, name: HeaderName, value: &'static str) -> Self {
         self.header = Some((name, value));
         self
@@ -109,49 +117,37 @@ impl From<IdError> for Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let (status, code) = match &error {
-            Error::Id(_) => (StatusCode::BAD_REQUEST, "invalid-name"),
-            Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
-            Error::TooDeep(_) => (StatusCode::BAD_REQUEST, "too-deep"),
-            Error::UnknownType { .. } => (StatusCode::BAD_REQUEST, "unknown-agent-type"),
-            Error::NotAChild(_) => (StatusCode::BAD_REQUEST, "not-a-child"),
-            Error::Json { .. } => (StatusCode::BAD_REQUEST, "invalid-json"),
-            Error::BeyondEnd { .. } => (StatusCode::BAD_REQUEST, "invalid-position"),
-            Error::UnknownRun(_) => (StatusCode::NOT_FOUND, "unknown-run"),
-            Error::Cleared(_) => (StatusCode::GONE, "cleared"),
-            Error::WrongType { .. } => (StatusCode::CONFLICT, "wrong-type"),
-            Error::DifferentInput { .. } => (StatusCode::CONFLICT, "different-input"),
-            Error::DifferentMode { .. } => (StatusCode::CONFLICT, "different-mode"),
-            Error::LiveRuns { .. } => (StatusCode::CONFLICT, "live-runs"),
-            Error::StillStopping(_) => {
-                let problem = Self::new(StatusCode::CONFLICT, "still-stopping", error.to_string());
-                return problem.with(header::RETRY_AFTER, "1");
-            }
-            Error::CapExceeded { .. } => {
-                let status = StatusCode::TOO_MANY_REQUESTS;
-                return Self::new(status, "cap-exceeded", error.to_string());
-            }
-            Error::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
-            // What follows tells nothing but the code: keys, files and panics are for the log.
-            Error::AgentDown { .. } => {
-                tracing::error!(%error, "a request failed");
-                let detail = "the agent does not start; the log says why";
-                return Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent-down", detail);
-            }
-            Error::Storage(_) => {
-                tracing::error!(%error, "a request failed");
-                let status = match error.is_retryable() {
-                    true => StatusCode::SERVICE_UNAVAILABLE,
-                    false => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                return Self::new(status, "storage", "the store failed; the log says why");
-            }
-            _ => {
-                tracing::error!(%error, "a request failed");
-                let detail = "the request failed; the log says why";
-                return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
-            }
+        let status = match &error {
+            Error::Id(_)
+            | Error::TooDeep(_)
+            | Error::UnknownType { .. }
+            | Error::NotAChild(_)
+            | Error::Json { .. }
+            | Error::BeyondEnd { .. } => StatusCode::BAD_REQUEST,
+            Error::UnknownRun(_) => StatusCode::NOT_FOUND,
+            Error::Cleared(_) => StatusCode::GONE,
+            Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::WrongType { .. }
+            | Error::DifferentInput { .. }
+            | Error::DifferentMode { .. }
+            | Error::LiveRuns { .. }
+            | Error::StillStopping(_) => StatusCode::CONFLICT,
+            Error::CapExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Error::Stopped | Error::AgentDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Storage(_) if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            // The store has failed; or it is what only the code of runs and turns meets.
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, code, error.to_string())
+        // Keys, files and panics are for the log.
+        let detail = match &error {
+            Error::AgentDown { .. } => "the agent does not start; the log says why",
+            Error::Storage(_) => "the store failed; the log says why",
+            _ if status == StatusCode::INTERNAL_SERVER_ERROR => {
+                "the request failed; the log says why"
+            }
+            _ => return Self::told(status, &error),
+        };
+        tracing::error!(%error, "a request failed");
+        Self::new(status, error.code(), detail)
     }
 }

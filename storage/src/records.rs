@@ -412,6 +412,9 @@ record!(IntentRecord, 10, 1);
 pub struct TombstoneRecord {
     /// When it was cleared, in ms since the epoch.
     pub cleared_at_ms: u64,
+    /// Whether it had ended as aborted, as a live run does that is cleared: whoever waits for it is
+    /// told so still.
+    pub aborted: bool,
 }
 record!(TombstoneRecord, 11, 1);
 

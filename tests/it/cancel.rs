@@ -114,12 +114,13 @@ async fn running_code_whose_process_was_lost_sees_it_again() {
             run.cancel("enough").await.unwrap();
             system.crash().await.unwrap();
             bench.seen("enter x", 2).await;
-            bench.open("g");
             let begin = tokio::time::Instant::now();
             let assistant = system.agent::<Assistant>("a").unwrap();
             let run = assistant.attach::<Worker>("x").await.unwrap().unwrap();
             assert!(run.inspect().await.unwrap().unwrap().run.cancelling);
+            bench.open("g");
             assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+            assert!(!run.inspect().await.unwrap().unwrap().run.cancelling, "it has ended");
             assert_eq!(bench.count("cancelled x"), usize::from(listens));
             let grace = if listens { 0..1 } else { 5..6 };
             let took = begin.elapsed();

@@ -10,6 +10,7 @@ mod cancel;
 mod cap;
 mod captured;
 mod clear_crashes;
+mod combinators;
 mod crash_points;
 mod crash_points_on_sled;
 mod deliveries;

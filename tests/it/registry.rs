@@ -162,9 +162,15 @@ async fn a_clear_cancels_what_lives_and_its_tails_say_so() {
         }
         let late = run.tail(ghostlight::After::START).next().await;
         assert!(matches!(late, Some(Err(Error::Cleared(_) | Error::UnknownRun(_)))), "{late:?}");
-        assert!(matches!(run.outcome().await, Err(Error::UnknownRun(_))));
+        assert_eq!(aborted(run.outcome().await.unwrap()), "cleared", "late or in time");
         assert!(run.inspect().await.unwrap().is_none());
         assert_eq!(system.live_runs(), 0);
+
+        // What had ended otherwise was not aborted.
+        let run = assistant.start::<Worker>(Do::Say("a".to_owned())).id("ended").await.unwrap();
+        run.outcome().await.unwrap();
+        assert_eq!(assistant.clear(&RunFilter::default()).await.unwrap(), 1);
+        assert!(matches!(run.outcome().await, Err(Error::Cleared(_))));
     })
     .await;
 }

@@ -525,42 +525,63 @@ async fn ten_thousand_runs_that_await_sleeping_children_cost_no_memory() {
     assert_eq!(entries.of("Assistant:a/Code:78"), 1);
 }
 
+/// How a run waits for another one.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Call,
+    Outcome,
+    Milestone,
+}
+
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_run_that_is_cleared_is_told_so_and_told_the_same_again() {
-    let child = || {
-        code(|cx, input| {
+async fn whoever_waits_for_a_run_that_is_cleared_is_told_the_same_in_and_out_of_memory() {
+    let child = |by| {
+        code(move |cx, input| {
             Box::pin(async move {
                 if input == "child" {
                     cx.sleep(Duration::from_secs(36_000)).await;
                     return Ok(json!(null));
                 }
-                let run = cx.agent::<Code>().start::<Code>(json!("child")).id("child").await?;
-                let told = match run.outcome().await {
-                    Ok(end) => end.status().to_string(),
-                    Err(Error::UnknownRun(_) | Error::Cleared(_)) => "cleared".to_owned(),
-                    Err(error) => return Err(error.into()),
+                let me = cx.agent::<Code>();
+                let told = match by {
+                    By::Call => me.run::<Code>(json!("child")).id("child").await?,
+                    By::Outcome => {
+                        me.start::<Code>(json!("child")).id("child").await?.outcome().await?
+                    }
+                    By::Milestone => {
+                        let run = me.start::<Code>(json!("child")).id("child").await?;
+                        match run.milestone_within("m", Duration::from_secs(3600)).await {
+                            Err(Error::NoMilestone { status: Status::Aborted, .. }) => {
+                                run.outcome().await?
+                            }
+                            other => return Err(RunError::new(format!("{other:?}"))),
+                        }
+                    }
                 };
+                let told = told.completed().unwrap_err().to_string();
                 cx.milestone("told", json!(told)).await?;
                 cx.sleep(Duration::from_secs(60)).await;
                 Ok(json!(told))
             })
         })
     };
-    let mut all = Vec::new();
-    for at in [500, 60_000] {
+    for (by, at) in [By::Call, By::Outcome, By::Milestone]
+        .into_iter()
+        .flat_map(|by| [500, 60_000].map(|at| (by, at)))
+    {
         let data = Data::new();
-        let system = data.start(child()).await;
+        let system = data.start(child(by)).await;
         let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
         tokio::time::sleep(Duration::from_millis(at)).await;
+        let waiter = run.inspect().await.unwrap().unwrap().run;
+        assert_eq!(waiter.suspended, at == 60_000, "{by:?}");
         let inside = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
         assert_eq!(inside.clear(&RunFilter::default()).await.unwrap(), 1);
         let told = run.milestone("told").await.unwrap().data.unwrap();
+        assert_eq!(told, "run was cancelled: cleared", "{by:?} at {at}");
         system.crash().await;
-        let system = data.start(child()).await;
+        let system = data.start(child(by)).await;
         let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
-        assert_eq!(ended(&run).await, told, "at {at}");
-        all.push(told);
+        assert_eq!(ended(&run).await, told, "{by:?} at {at}");
     }
-    // In memory it hears of the cancel that comes before; outside, nothing is left to be read.
-    assert_eq!(all, ["aborted", "cleared"]);
 }

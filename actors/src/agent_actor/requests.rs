@@ -42,7 +42,7 @@ impl AgentState {
             RunRequest::Clear(reply) => {
                 if let Some(cancel) = cancel.take() {
                     // If it comes too late, the run is cancelled once it is live.
-                    let _ = cancel.send(("cleared".to_owned(), oneshot::channel().0));
+                    let _ = cancel.send((lanes::CLEARED.to_owned(), oneshot::channel().0));
                 }
                 pending.push_back(RunRequest::Clear(reply));
             }
@@ -144,7 +144,7 @@ impl AgentState {
         if let Some(live) = node.live.get(run) {
             let (cancelled, _) = oneshot::channel();
             // An actor that is gone needs no cancel.
-            let _ = live.cast(RunMsg::Cancel("cleared".to_owned(), cancelled));
+            let _ = live.cast(RunMsg::Cancel(lanes::CLEARED.to_owned(), cancelled));
         }
         let overdue = node.limits.cancel_grace * 2;
         self.args.node.spawn(async move {

@@ -112,7 +112,14 @@ async fn outcome_of<C: Child>(
     let waiter = place.as_ref().and_then(Place::waiter);
     let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
     let dispatched = async {
-        let started = agent.dispatch(&start, is_inside).await?;
+        let started = match agent.dispatch(&start, is_inside).await {
+            // An earlier entry may have dispatched it, and is told what it would have been told in
+            // memory.
+            Err(Error::Cleared(_)) if waiter.is_some() => {
+                return agent.outcome_of_cleared(&start.run_id).await;
+            }
+            started => started?,
+        };
         match started.outcome {
             Some(outcome) => Ok(outcome),
             None => agent.outcome(&start.run_id, waiter.as_ref()).await,

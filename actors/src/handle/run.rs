@@ -79,8 +79,8 @@ impl<C: Child> Run<C> {
     /// Waits for the run's end. Inside a run, the outcome is recorded.
     ///
     /// # Errors
-    /// [`Error::Json`] when the output does not fit the type, [`Error::UnknownRun`] once the run was
-    /// cleared, failures of the store, a stopped system.
+    /// [`Error::Json`] when the output does not fit the type, [`Error::Cleared`] when nothing is left
+    /// of a run that had not been aborted, failures of the store, a stopped system.
     ///
     /// # Cancel safety
     /// Dropping the future does nothing to the run.

@@ -1,13 +1,13 @@
 //! Clears a run: a tombstone hides it at once, and its keys go in slices.
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentKey, AgentPath, Phase, RunId, RunKey};
+use ghostlight_protocol::{AgentKey, AgentPath, End, Phase, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{PurgeRecord, RegistryRecord, TombstoneRecord};
 use storage::{Changes, Expect, Key, codec};
 
 use super::cancel::try_cancel;
-use super::{LaneEnd, Stored, each, valid_id};
+use super::{CLEARED, LaneEnd, Stored, each, valid_id};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::FINISH;
@@ -34,7 +34,7 @@ async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), 
     };
     let mut end = LaneEnd::FREE;
     if !matches!(stored.record.state.phase, Phase::Ended(_)) {
-        end = try_cancel(args, run_id, "cleared").await?;
+        end = try_cancel(args, run_id, CLEARED).await?;
         let Some(cancelled) = Stored::read(args, run_id).await? else {
             return Ok((false, end));
         };
@@ -61,7 +61,8 @@ pub(crate) async fn bury(
     let mut changes = Changes::new();
     changes.expect(&Key::record(run), Expect::At(stored.record_revision));
     if !planted(Planted::NoTombstone) {
-        changes.put(&Key::tombstone(run), &TombstoneRecord { cleared_at_ms });
+        let aborted = stored.record.state.phase == Phase::Ended(End::Aborted);
+        changes.put(&Key::tombstone(run), &TombstoneRecord { cleared_at_ms, aborted });
     }
     changes.put(&Key::purge(run), &PurgeRecord { cleared_at_ms });
     changes.delete(&Key::registry(agent, stored.record.started_at_ms, run));

@@ -264,6 +264,7 @@ impl RunActorState {
             return;
         };
         let node = &self.shared.node.clone();
+        node.live.over(self.shared.run);
         match end {
             RawEnd::Hard(outcome) => {
                 self.left = ENDED;

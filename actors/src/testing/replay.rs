@@ -14,6 +14,7 @@ use ghostlight_storage::{Committer, MemoryStore};
 use serde_json::Value;
 
 use crate::clock::VirtualClock;
+use crate::code::Watch;
 use crate::info::parse_json;
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::node::{Node, NodeParts};
@@ -208,27 +209,25 @@ pub(super) async fn enter<C: Child>(
     let shared = Arc::new(Shared::new(node, parent, path, run_id, 1, past));
     let cx = RunContext { shared: Arc::clone(&shared) };
     let mut code = pin!(child.run(&cx, input));
+    let mut watch = Watch::new();
     let mut entries = Vec::new();
     let end = poll_fn(|context| {
         loop {
-            shared.polled();
-            if let Poll::Ready(result) = code.as_mut().poll(context) {
+            if let Poll::Ready(result) = watch.poll(&shared, context, |cx| code.as_mut().poll(cx)) {
                 let (last, _) = shared.take(usize::MAX);
                 entries.extend(last);
                 return Poll::Ready(shared.finish().map(|()| result));
             }
+            if let Some(mismatch) = shared.take_mismatch() {
+                return Poll::Ready(Err(mismatch));
+            }
             let (mut taken, number) = shared.take(COMMIT_BYTES_MAX);
             if taken.is_empty() {
-                shared.standstill(true);
-                return match shared.take_mismatch() {
-                    Some(mismatch) => Poll::Ready(Err(mismatch)),
-                    None => Poll::Pending,
-                };
+                return Poll::Pending;
             }
             let bytes = taken.iter().map(LogEntry::bytes).sum();
             taken.iter_mut().for_each(&record);
             entries.extend(taken.iter().cloned());
-            shared.standstill(true);
             let told = taken.into_iter().filter_map(crate::run_actor::done).collect();
             shared.durable(number, bytes, told);
         }

@@ -142,7 +142,7 @@ impl ExecFailure {
             (ExecStage::Exec, libc::ENOENT) => format!("command not found: {program}"),
             (ExecStage::Exec, libc::EACCES) => format!("not executable: {program}"),
             (ExecStage::Exec, libc::E2BIG) => format!("argument list too long: {program}"),
-            (ExecStage::Exec | ExecStage::Other, _) => format!("execute {program}: {error}"),
+            (ExecStage::Exec | ExecStage::Other, _) => format!("cannot execute {program}: {error}"),
         };
         CommandEnd::SpawnFailed { errno: self.errno, text }
     }

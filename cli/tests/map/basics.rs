@@ -53,7 +53,7 @@ fn failures_are_named_and_the_others_go_on() {
     }
     let ended = place.run(["map", "a", "b", "--", "no-such-command", "{}"]);
     assert_eq!(ended.code(), Some(1));
-    assert!(ended.stderr.contains("cannot execute \"no-such-command\""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("  a: command not found: no-such-command\n"), "{}", ended.stderr);
 }
 
 #[test]
@@ -112,13 +112,19 @@ fn usage_and_environment_errors_write_nothing() {
     let place = Place::new();
     std::fs::write(place.path("file"), "").unwrap();
     let long = "n".repeat(257);
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["map", "a", "b"], "there is no command"),
         (&["map", "--batch", "x"], "there is no batch \"x\""),
         (&["map", "--files", "nowhere", "--", "cat", "{}"], "nowhere"),
         (&["map", "--files", ".", "a", "--", "cat", "{}"], "not from both"),
         (&["map", "-0", "a", "--", "cat", "{}"], "-0"),
-        (&["map", "--jobs", "0", "a", "--", "cat"], "--jobs"),
+        (&["map", "--jobs", "0", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
+        (&["map", "--jobs", "-1", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
+        (&["map", "--max-attempts", "x", "a", "--", "cat"], "write a whole number from 1"),
+        (&["map", "--listen", "8080", "a", "--", "cat"], "such as 127.0.0.1:8080"),
+        (&["map", "--batch", "", "a", "--", "cat"], "'--batch <NAME>': a name must not be empty"),
+        (&["map", "a", "--", "", "{}"], "the command is an empty word"),
+        (&["tail", "x", "--after", "-1"], "'--after <N>': write a whole number"),
         (&["map", "--data", "file", "a", "--", "cat"], "it is a file"),
         (&["map", "--batch", "..", "a", "--", "cat"], "not a name"),
         (&["map", "--batch", &long, "a", "--", "cat"], "256"),
@@ -129,6 +135,19 @@ fn usage_and_environment_errors_write_nothing() {
         assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
     }
     assert!(!place.path(".ghostlight/store").exists());
+}
+
+#[test]
+fn inputs_that_cannot_be_put_aside_leave_none_of_them() {
+    let place = Place::new();
+    let mut map = place.ghostlight(["map", "--detach", "--batch", "b", "--", "echo", "{}"]);
+    let mut map = place.spawn(map.stdin(Stdio::piped()));
+    map.stdin().write_all(b"a\0b\n").unwrap();
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("a NUL byte"), "{}", ended.stderr);
+    assert_eq!(place.count_below("spool"), 1, "the folder alone");
+    assert!(!place.path(".ghostlight/store").exists(), "nothing was started");
 }
 
 #[test]

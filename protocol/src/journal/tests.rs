@@ -20,7 +20,7 @@ fn ask(journal: &mut Journal<u32>, key: &str) -> Told<u32> {
 
 /// The code stands still: who is woken?
 fn stand(journal: &mut Journal<u32>) -> Wake {
-    let wake = journal.standstill(true).unwrap();
+    let wake = journal.standstill(Outside::MayWake).unwrap();
     if wake != Wake::Nobody {
         journal.polled();
     }
@@ -147,12 +147,21 @@ fn a_held_future_does_not_block_the_others() {
     assert_eq!(journal.poll(&Call::Sleep(0)), Told::Ready(0));
 }
 
+/// The mismatch of code that has its time to be woken from outside, and is not.
+fn overdue(journal: &mut Journal<u32>) -> Mismatch {
+    assert_eq!(journal.standstill(Outside::MayWake), Ok(Wake::Nobody), "it may still ask");
+    assert!(journal.is_in_doubt());
+    let mismatch = journal.standstill(Outside::Overdue).unwrap_err();
+    assert_eq!(journal.standstill(Outside::Nothing), Err(mismatch.clone()), "at once, if alone");
+    mismatch
+}
+
 #[test]
 fn waiting_for_what_the_log_does_not_have_is_a_mismatch() {
-    let mut journal = journal(&[("old", 1)]);
-    open(&mut journal, &["new"]);
+    let mut journal = journal(&[("old", 1), ("later", 2)]);
+    open(&mut journal, &["later", "new"]);
     assert_eq!(ask(&mut journal, "new"), Told::Pending);
-    let mismatch = journal.standstill(true).unwrap_err();
+    let mismatch = overdue(&mut journal);
     assert_eq!((mismatch.entry, mismatch.log.as_str()), (0, "step \"old\""));
     assert_eq!(mismatch.code, "step \"new\"");
 }
@@ -162,8 +171,7 @@ fn waiting_for_what_the_log_has_later_is_a_mismatch() {
     let mut journal = journal(&[("first", 1), ("second", 2)]);
     open(&mut journal, &["second"]);
     assert_eq!(ask(&mut journal, "second"), Told::Pending);
-    assert_eq!(journal.standstill(true), Ok(Wake::Nobody), "it may still ask for the first");
-    let mismatch = journal.standstill(false).unwrap_err();
+    let mismatch = overdue(&mut journal);
     assert_eq!((mismatch.entry, mismatch.log.as_str()), (0, "step \"first\""));
     assert_eq!(mismatch.code, "step \"second\" first");
 }
@@ -171,12 +179,46 @@ fn waiting_for_what_the_log_has_later_is_a_mismatch() {
 #[test]
 fn waiting_for_the_outside_is_none() {
     let mut journal = journal(&[("old", 1)]);
-    assert_eq!(journal.standstill(true), Ok(Wake::Nobody));
+    for outside in [Outside::MayWake, Outside::Overdue] {
+        assert_eq!(journal.standstill(outside), Ok(Wake::Nobody));
+        assert!(!journal.is_in_doubt());
+    }
+    assert_eq!(journal.standstill(Outside::Nothing).unwrap_err().code, "nothing more");
     journal.polled();
     open(&mut journal, &["old"]);
     assert_eq!(ask(&mut journal, "old"), Told::Pending);
     assert_eq!(stand(&mut journal), Wake::One(step("old")));
     assert_eq!(ask(&mut journal, "old"), Told::Ready(1));
+}
+
+#[test]
+fn a_result_that_is_held_is_not_waited_for() {
+    let mut journal = journal(&[("held", 1), ("old", 2)]);
+    open(&mut journal, &["held"]);
+    assert_eq!(stand(&mut journal), Wake::One(step("held")));
+    assert_eq!(journal.standstill(Outside::MayWake), Ok(Wake::Nobody));
+    assert!(!journal.is_in_doubt());
+    assert_eq!(journal.standstill(Outside::Overdue), Ok(Wake::Nobody));
+    assert_eq!(journal.standstill(Outside::Nothing).unwrap_err().code, "nothing more");
+}
+
+#[test]
+fn what_is_asked_for_in_time_ends_the_doubt() {
+    let mut journal = journal(&[("first", 1), ("second", 2)]);
+    open(&mut journal, &["second", "new"]);
+    assert_eq!(stand(&mut journal), Wake::Nobody);
+    assert!(journal.is_in_doubt());
+    journal.polled();
+    assert!(!journal.is_in_doubt(), "it is being polled");
+    open(&mut journal, &["first"]);
+    assert_eq!(stand(&mut journal), Wake::One(step("first")));
+    assert!(!journal.is_in_doubt(), "it was woken");
+    assert_eq!(ask(&mut journal, "first"), Told::Ready(1));
+    assert_eq!(stand(&mut journal), Wake::One(step("second")));
+    assert_eq!(ask(&mut journal, "second"), Told::Ready(2));
+    assert_eq!(stand(&mut journal), Wake::All);
+    assert!(!journal.is_in_doubt(), "and may wait for anything from here on");
+    assert_eq!(ask(&mut journal, "new"), Told::Execute);
 }
 
 #[test]
@@ -282,7 +324,7 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
                 let _ = journal.complete(step(&key), result);
             }
             if !progress {
-                let _ = journal.standstill(true).unwrap();
+                let _ = journal.standstill(Outside::MayWake).unwrap();
                 journal.polled();
             }
         }

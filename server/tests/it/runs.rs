@@ -93,7 +93,7 @@ async fn a_cancel_is_durable_once_answered() {
     assert_eq!((run.run.status, run.run.error.as_deref()), (Status::Aborted, Some("enough")));
     // An ended run is no error, and its end stands.
     let again = client.cancel(&boss(), "live", "again").await.unwrap();
-    assert_eq!(again.error.as_deref(), Some("enough"));
+    assert_eq!((again.error.as_deref(), again.cancelling), (Some("enough"), false));
     // A cancel needs no body.
     let (status, _, json) = owner.ask("POST", &format!("{RUNS}/live/cancel"), "").await;
     assert_eq!((status, &json["status"]), (200, &json!("aborted")));

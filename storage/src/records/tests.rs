@@ -131,7 +131,7 @@ fn released_versions_stay_readable() {
     golden("registry-v1", &RegistryRecord { parent: "A:a".into(), run_id: "r".into() });
     golden("timer-v1", &TimerRecord { parent: "A:a".into(), run_id: "r".into() });
     golden("intent-v1", &IntentRecord { incarnation: 4 });
-    golden("tombstone-v1", &TombstoneRecord { cleared_at_ms: 5 });
+    golden("tombstone-v1", &TombstoneRecord { cleared_at_ms: 5, aborted: true });
     golden("purge-v1", &PurgeRecord { cleared_at_ms: 6 });
     golden("incarnation-v1", &IncarnationRecord { incarnation: 7 });
     golden(

@@ -88,6 +88,8 @@ impl SpoolFolder {
         let written = self.write_inputs(feed, undone, &self.inputs(&file));
         if written.is_err() {
             let _ = std::fs::remove_file(self.inputs(&file));
+            // Unless something is put aside already: then it is not empty.
+            let _ = std::fs::remove_dir(&self.path);
         }
         written?;
         self.write(&file)?;

@@ -1,4 +1,4 @@
-//! Places under the cap: who gets one at once, who waits, who is refused.
+//! Slots under the cap: who gets one at once, who waits, who is refused.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::messages::{AgentMsg, Reply, RunRequest, StartRun, Started};
 const RETRY: Duration = Duration::from_secs(1);
 
 impl AgentState {
-    /// Finds a dispatch its place under the cap; `None` if that has to wait a moment.
-    pub(super) fn place(
+    /// Finds a dispatch its slot under the cap; `None` if that has to wait a moment.
+    pub(super) fn slot_for(
         &mut self,
         run_id: &RunId,
         start: Box<StartRun>,

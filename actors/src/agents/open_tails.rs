@@ -10,11 +10,11 @@ use crate::node::Node;
 
 /// How many tails of its runs each agent has open.
 #[derive(Default)]
-pub(crate) struct Watched {
+pub(crate) struct OpenTails {
     tails: Mutex<HashMap<AgentPath, usize>>,
 }
 
-impl Watched {
+impl OpenTails {
     fn lock(&self) -> MutexGuard<'_, HashMap<AgentPath, usize>> {
         self.tails.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -25,20 +25,20 @@ impl Watched {
 }
 
 /// An open tail of one of an agent's runs.
-pub(crate) struct Watch {
+pub(crate) struct OpenTail {
     node: Arc<Node>,
     agent: AgentPath,
 }
 
-impl Watch {
+impl OpenTail {
     pub(crate) fn new(node: &Arc<Node>, agent: &AgentPath) -> Self {
-        *node.watched.lock().entry(agent.clone()).or_default() += 1;
+        *node.open_tails.lock().entry(agent.clone()).or_default() += 1;
         Self { node: Arc::clone(node), agent: agent.clone() }
     }
 
     /// Whether it was the last of its agent.
     fn close(&self) -> bool {
-        let mut tails = self.node.watched.lock();
+        let mut tails = self.node.open_tails.lock();
         let Some(open) = tails.get_mut(&self.agent) else { return false };
         *open -= 1;
         let last = *open == 0;
@@ -49,13 +49,13 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for OpenTail {
     fn drop(&mut self) {
         if self.close()
             && let Some(actor) = self.node.agents.get(&self.agent)
         {
             // Its idle time begins now; an agent that is gone has none.
-            let _ = actor.cast(AgentMsg::Unwatched);
+            let _ = actor.cast(AgentMsg::TailClosed);
         }
     }
 }

@@ -1,0 +1,63 @@
+//! Panics of user code, as values.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// A panic that was caught on another thread, with its message and location.
+struct Located(String);
+
+/// Lets a panic that [`caught`] has caught elsewhere go on here.
+pub(crate) fn resume(panic: String) -> ! {
+    std::panic::resume_unwind(Box::new(Located(panic)))
+}
+
+thread_local! {
+    /// Where the code that this thread is polling panicked; `None` outside such code.
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Calls user code, and turns a panic into its message and location.
+///
+/// The location is known to the process's panic hook alone, so that the first call adds one, which
+/// notes it and goes on to the hook that was there. It does nothing outside of our calls.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICKED_AT.with_borrow_mut(|at| {
+                if let (Some(at), Some(location)) = (at.as_mut(), info.location()) {
+                    *at = location.to_string();
+                }
+            });
+            before(info);
+        }));
+    });
+    let outer = PANICKED_AT.replace(Some(String::new()));
+    let result = catch_unwind(AssertUnwindSafe(call));
+    let location = PANICKED_AT.replace(outer);
+    result.map_err(|panic| {
+        let panic = match panic.downcast::<Located>() {
+            Ok(located) => return located.0,
+            Err(panic) => panic,
+        };
+        let message = panic_message(&*panic);
+        // A panic's payload may panic itself when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        match location.filter(|location| !location.is_empty()) {
+            Some(location) => format!("panicked at {location}: {message}"),
+            None => format!("panicked: {message}"),
+        }
+    })
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a value that is no text".to_owned()
+    }
+}
