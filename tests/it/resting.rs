@@ -2,7 +2,7 @@
 
 use ghostlight::prelude::*;
 use ghostlight::storage::MemoryStore;
-use ghostlight::{AgentPath, Error, RunFilter, Status, SystemBuilder};
+use ghostlight::{AgentPath, Lookup, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Capped, Do, Worker, bounded, hold, say};
 use crate::support::Assistant;
@@ -57,7 +57,8 @@ async fn runs_of_others_rest_and_are_shown_cancelled_and_cleared() {
         let filter = RunFilter { status: vec![Status::Running], ..RunFilter::default() };
         assert_eq!(capped.clear(&filter).await.unwrap(), 1);
         assert_eq!(bench.entered(), ["1", "2", "5", "1", "2"]);
-        assert!(matches!(capped.tail("2", After::START).await, Err(Error::Cleared(_))));
+        let cleared = capped.agent_ref().lookup("2").await.unwrap();
+        assert!(matches!(cleared, Lookup::Cleared), "{cleared:?}");
         system.crash().await;
 
         let (_system, capped, bench) = started(&store.reopen(), &worker, None).await;
