@@ -5,6 +5,7 @@
 mod basics;
 mod detach;
 mod drain;
+mod folder;
 mod full_disk;
 mod interruptions;
 mod look;
