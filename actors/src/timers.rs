@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ghostlight_protocol::RunId;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
 use storage::records::TimerRecord;
@@ -44,10 +45,11 @@ impl Timers {
 
 /// Wakes every run whose timer is due, for ever.
 pub(crate) async fn run(node: Arc<Node>) {
+    let from_ms = if planted(Planted::PassOverdue) { node.clock.now_ms() } else { 0 };
     loop {
         // What is set while we read is noticed after it.
         node.timers.earliest.store(u64::MAX, Ordering::Release);
-        let wait = match wake_due(&node).await {
+        let wait = match wake_due(&node, from_ms).await {
             Ok(wait) => wait,
             Err(error) => {
                 tracing::error!(%error, "timers cannot be read");
@@ -63,7 +65,7 @@ pub(crate) async fn run(node: Arc<Node>) {
 }
 
 /// Tells the parents of all runs that are due, and returns how long the next one takes.
-async fn wake_due(node: &Arc<Node>) -> Result<Duration, storage::Error> {
+async fn wake_due(node: &Arc<Node>, from_ms: u64) -> Result<Duration, storage::Error> {
     let now_ms = node.clock.now_ms();
     let mut told = false;
     let mut after = None;
@@ -76,6 +78,9 @@ async fn wake_due(node: &Arc<Node>) -> Result<Duration, storage::Error> {
         for entry in page {
             let key = Key::from_bytes(entry.key);
             let due_ms = key.timer_due().unwrap_or(0);
+            if due_ms < from_ms {
+                continue;
+            }
             if due_ms > now_ms {
                 let left = Duration::from_millis(due_ms - now_ms).min(CHECK_EVERY);
                 node.timers.earliest.fetch_min(due_ms, Ordering::AcqRel);
