@@ -248,7 +248,11 @@ impl Access {
     ) -> Result<Option<Inspection>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.inspect(parent, run_id).await?,
-            Self::Owner(client) => client.run(parent, run_id).await.map_err(from_owner)?,
+            Self::Owner(client) => match client.run(parent, run_id).await {
+                // As without an owner: another batch may have a run of this id.
+                Err(ClientError::Problem { code, .. }) if code == "cleared" => None,
+                found => found.map_err(from_owner)?,
+            },
         })
     }
 

@@ -109,7 +109,7 @@ impl Client {
         Ok(RunPage { runs, next: next.map_err(ClientError::invalid)? })
     }
 
-    /// A run as it stands; `None` if it is not known, or was cleared.
+    /// A run as it stands; `None` if it is not known.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -123,11 +123,7 @@ impl Client {
     ) -> Result<Option<Inspection>, ClientError> {
         match self.get(&run_url(parent, run_id)).await {
             Ok(inspection) => Ok(Some(inspection)),
-            Err(ClientError::Problem { code, .. })
-                if code == "unknown-run" || code == "cleared" =>
-            {
-                Ok(None)
-            }
+            Err(ClientError::Problem { code, .. }) if code == "unknown-run" => Ok(None),
             Err(error) => Err(error),
         }
     }
