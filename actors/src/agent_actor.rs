@@ -58,6 +58,8 @@ pub(crate) struct AgentState {
     lanes: BTreeMap<RunId, Lane>,
     /// The runs that hold a slot under the cap, those that are being dispatched included.
     slots: BTreeSet<RunKey>,
+    /// Live runs that this system does not go on with, unless it is to end them.
+    resting: BTreeSet<RunId>,
     /// The dispatches that are being recorded, or refused.
     starting: BTreeSet<RunId>,
     /// The runs that were given a slot, and may turn out to need none.
@@ -95,6 +97,7 @@ impl Actor for AgentActor {
         let mut state = AgentState {
             lanes: BTreeMap::new(),
             slots: found.slots,
+            resting: BTreeSet::new(),
             starting: BTreeSet::new(),
             provisional: BTreeSet::new(),
             deferred: VecDeque::new(),
@@ -114,6 +117,14 @@ impl Actor for AgentActor {
         }
         for run_id in found.lost {
             if planted(Planted::IgnoreLoss) {
+                continue;
+            }
+            if state.args.node.rests(&state.args.path) {
+                state.resting.insert(run_id);
+                continue;
+            }
+            // Whoever needs it nevertheless asks for it.
+            if state.args.node.is_draining() {
                 continue;
             }
             if planted(Planted::LeakSlots)
@@ -196,15 +207,32 @@ impl AgentState {
 
     /// Begins an operation on a run that nobody executes.
     fn begin(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
+        let is_resting = self.resting.contains(&run_id);
         let operation = match request {
             RunRequest::Start(start, reply) => match self.slot_for(&run_id, start, reply) {
                 Some(operation) => operation,
                 None => return,
             },
             RunRequest::Inspect(reply) => Operation::Inspect { reply },
-            RunRequest::Cancel(reason, reply) => Operation::Cancel { reason, reply },
+            RunRequest::Cancel(reason, reply) => {
+                self.resting.remove(&run_id);
+                Operation::Cancel { reason, reply }
+            }
             RunRequest::Tail(reply) => Operation::Tail { reply },
+            RunRequest::Clear(reply) if is_resting => {
+                // What it has begun may be at work: it comes to its end first.
+                self.resting.remove(&run_id);
+                let pending = VecDeque::from([RunRequest::Clear(reply)]);
+                self.lanes.insert(run_id.clone(), Lane::Busy(pending));
+                Operation::Cancel { reason: "cleared".to_owned(), reply: oneshot::channel().0 }
+            }
             RunRequest::Clear(reply) => Operation::Clear { reply },
+            RunRequest::Recover(reply) if is_resting => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(Ok(()));
+                }
+                return;
+            }
             RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },
             RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Orphaned, reply },
             RunRequest::Admit => match self.take_slot(&run_id) {

@@ -78,12 +78,14 @@ impl AgentRef {
         RunKey::new(&self.path, run_id)
     }
 
+    /// Asks about a run, also while the system drains: only a dispatch is new work.
     async fn ask<T>(
         &self,
         run_id: &RunId,
         mut request: impl FnMut(crate::messages::Reply<T>) -> RunRequest,
     ) -> Result<T, Error> {
-        self.node.ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply))).await
+        let message = |reply| AgentMsg::Run(run_id.clone(), request(reply));
+        self.node.ask_inside(&self.path, message).await
     }
 
     /// Tells the probe what somebody is about to be told.
@@ -146,8 +148,10 @@ impl AgentRef {
         };
         let start = StartRun { permit, ..start.clone() };
         let run_id = &start.run_id;
-        let request = |reply| RunRequest::Start(Box::new(start.clone()), reply);
-        let answer = self.ask(run_id, request).await;
+        let message = |reply| {
+            AgentMsg::Run(run_id.clone(), RunRequest::Start(Box::new(start.clone()), reply))
+        };
+        let answer = self.node.ask(&self.path, message).await;
         match &answer {
             Ok(Started { already_existed, outcome }) => {
                 let already_existed = *already_existed;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ghostlight_protocol::RunKey;
-use ghostlight_protocol::frame::Frame;
+use ghostlight_protocol::frame::{Frame, FrameEvent};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::Error;
@@ -21,7 +21,17 @@ mod tests;
 #[derive(Debug, Clone)]
 pub(crate) enum Published {
     Frame(Arc<Frame>),
+    /// The frame of this number, which is too large to wait in memory for slow readers: it is in the
+    /// log.
+    Stored(u64),
     Cleared,
+}
+
+/// The largest chunk that waits in memory: with so many frames as may be unread, 4 MiB of a run.
+const CHUNK_BYTES_MAX: usize = 4 << 10;
+
+fn is_large(frame: &Frame) -> bool {
+    matches!(&frame.event, FrameEvent::Chunk { body, .. } if body.len() > CHUNK_BYTES_MAX)
 }
 
 #[derive(Default)]
@@ -129,6 +139,10 @@ impl Hub {
     }
 
     pub(crate) fn publish(&self, run: RunKey, published: Published) {
+        let published = match published {
+            Published::Frame(frame) if is_large(&frame) => Published::Stored(frame.sequence),
+            published => published,
+        };
         let channels = self.lock();
         let channel = channels.by_run.get(&run);
         if let Some(frames) = channel.and_then(|channel| channel.frames.as_ref()) {

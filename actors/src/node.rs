@@ -52,6 +52,7 @@ pub(crate) struct Node {
     pub(crate) turns: TaskTracker,
     tasks: TaskTracker,
     kill: CancellationToken,
+    resume_only: Option<AgentPath>,
     probe: Option<Arc<dyn Probe>>,
 }
 
@@ -68,6 +69,7 @@ pub(crate) struct NodeParts {
     pub(crate) kinds: Kinds,
     pub(crate) incarnation: u64,
     pub(crate) seed: u64,
+    pub(crate) resume_only: Option<AgentPath>,
     pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
@@ -84,7 +86,8 @@ impl Drop for Panics {
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { clock, limits, committer, kinds, incarnation, seed, probe } = parts;
+        let NodeParts { clock, limits, committer, kinds, incarnation, seed, resume_only, probe } =
+            parts;
         Self {
             clock,
             hub: Hub::new(limits.unread_frames_max),
@@ -108,6 +111,7 @@ impl Node {
             turns: TaskTracker::new(),
             tasks: TaskTracker::new(),
             kill: CancellationToken::new(),
+            resume_only,
             probe,
         }
     }
@@ -186,6 +190,11 @@ impl Node {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// Whether the runs of an agent are left to another system.
+    pub(crate) fn rests(&self, agent: &AgentPath) -> bool {
+        self.resume_only.as_ref().is_some_and(|only| !agent.is_within(only))
+    }
+
     /// A fresh run id: 12 letters and digits.
     pub(crate) fn fresh_run_id(&self) -> String {
         let mut seed = self.seed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +243,7 @@ impl Node {
                 return;
             }
             let needed = match lanes::look_around(&args).await {
-                Ok(found) => found.needs_agent(node.clock.now_ms()),
+                Ok(found) => !node.rests(&args.path) && found.needs_agent(node.clock.now_ms()),
                 // Whoever asks for the agent next is told of it.
                 Err(_) => false,
             };

@@ -1,19 +1,18 @@
 //! A data folder without a system: what tools do while nobody owns it.
 
-use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{AgentPath, Phase, RunId, RunKey};
 use ghostlight_storage as storage;
-use storage::{Changes, Committer, CommitterHandle, Expect, FolderLock, Key};
+use storage::{Committer, CommitterHandle, FolderLock};
 
 use crate::cascade::awaited;
 use crate::clock::{Clock, WallClock};
 use crate::finalise::cancel_unowned;
 use crate::frame_page::{self, FramePage};
 use crate::info::{Inspection, RunInfo, run_info};
-use crate::lanes::{self, Stored, bury, children, purge};
+use crate::lanes::{self, Stored, bury, children, ends_by_cancel, purge, request_cancel};
 use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::system::open_spare;
-use crate::{After, Error, StartError, text};
+use crate::{After, Error, StartError};
 
 /// The most live runs that a refused clear names.
 const EXAMPLES_MAX: usize = 20;
@@ -197,7 +196,7 @@ impl Offline {
         &self,
         parent: &AgentPath,
         run: RunKey,
-        mut stored: Stored,
+        stored: Stored,
         reason: &str,
     ) -> Result<RunInfo, Error> {
         let now_ms = WallClock.now_ms();
@@ -209,17 +208,8 @@ impl Offline {
                 cancel_unowned(&self.committer, true, parent, stored, writer, reason, now_ms);
             return run_info(&cancelled.await?.record).map_err(Error::from);
         }
-        if let Ok(state) = stored.record.state.apply(Event::CancelRequested)
-            && !stored.record.state.cancelling
-        {
-            stored.record.state = state;
-            stored.record.cancel = Some(text::cut(reason, text::REASON_BYTES_MAX));
-            let mut changes = Changes::new();
-            changes.expect(&Key::record(run), Expect::At(stored.record_revision));
-            changes.put(&Key::record(run), &stored.record);
-            self.committer.commit(changes.into_batch()).await?;
-        }
-        run_info(&stored.record).map_err(Error::from)
+        let record = request_cancel(&self.committer, run, stored, reason).await?;
+        run_info(&record).map_err(Error::from)
     }
 
     /// Removes the runs that have ended, with all that they dispatched, but for their ids, which
@@ -288,14 +278,6 @@ impl Offline {
     /// Dropped, it is closed all the same, a little later; so is a value that is just dropped.
     pub async fn close(self) -> Result<(), storage::Error> {
         self.handle.shutdown().await
-    }
-}
-
-/// Whether a cancel is the end of a run in this phase: no code of it is entered.
-fn ends_by_cancel(phase: Phase) -> bool {
-    match phase {
-        Phase::Queued | Phase::Suspended | Phase::BackingOff => true,
-        Phase::Starting | Phase::Running | Phase::Ended(_) => false,
     }
 }
 

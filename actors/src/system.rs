@@ -160,6 +160,23 @@ impl System {
     /// # Cancel safety
     /// Dropped, the system may go on draining; calling it again is fine.
     pub async fn shutdown(self) -> usize {
+        self.drain().await;
+        let node = &self.inner.node;
+        let left = node.live.unfinished();
+        node.stop().await;
+        if let Err(error) = self.close_store().await {
+            tracing::error!(%error, "the store was not closed in order");
+        }
+        left
+    }
+
+    /// The first part of [`System::shutdown`]: takes no new work, and waits for what is being executed
+    /// and due, at most as long. The store stays open, so that runs are still shown, tailed and
+    /// cancelled: for whoever serves them, and has to stop that before the store is closed.
+    ///
+    /// # Cancel safety
+    /// Dropped, the system goes on draining; calling it again is fine.
+    pub async fn drain(&self) {
         let node = &self.inner.node;
         node.draining.store(true, Ordering::Release);
         let drained = async {
@@ -167,14 +184,8 @@ impl System {
             node.turns.close();
             node.turns.wait().await;
         };
-        // What is left is counted below.
+        // Whoever stops the system counts what is left.
         let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
-        let left = node.live.unfinished();
-        node.stop().await;
-        if let Err(error) = self.close_store().await {
-            tracing::error!(%error, "the store was not closed in order");
-        }
-        left
     }
 
     async fn close_store(&self) -> Result<(), storage::Error> {

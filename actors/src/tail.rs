@@ -226,6 +226,7 @@ impl Source {
                 }
                 // A gap, or so far behind that frames were dropped.
                 Ok(Published::Frame(_)) | Err(RecvError::Lagged(_)) => self.behind = true,
+                Ok(Published::Stored(sequence)) => self.behind = sequence >= self.next,
                 Ok(Published::Cleared) => {
                     self.over = true;
                     return Some(Err(Error::Cleared(self.run_id.to_string())));

@@ -88,11 +88,13 @@ async fn wake_due(node: &Arc<Node>, from_ms: u64) -> Result<Duration, storage::E
             }
             let timer: TimerRecord = codec::decode(&key, &entry.versioned.value)?;
             match (timer.parent.parse(), RunId::new(&timer.run_id)) {
-                (Ok(parent), Ok(run_id)) if node.kinds.contains(kind_of(&parent)) => {
+                (Ok(parent), Ok(run_id))
+                    if node.kinds.contains(kind_of(&parent)) && !node.rests(&parent) =>
+                {
                     told = true;
                     node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
                 }
-                // Of a kind that is not registered: kept, until it is again.
+                // Of a kind that is not registered, or left to another system: kept until then.
                 (Ok(_), Ok(_)) => {}
                 _ => {
                     let why = format!("no run {:?} of {:?}", timer.run_id, timer.parent);

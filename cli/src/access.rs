@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ghostlight::frame::{Frame, FrameEvent};
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentPath, Cursor, Inspection, Offline, RunFilter, RunInfo, RunPage};
+use ghostlight::{After, AgentPath, Cursor, Inspection, Offline, RunFilter, RunInfo, RunPage};
 use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
@@ -39,10 +40,7 @@ impl Folder {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(Self { path: path.to_owned() }),
             Ok(_) => Err(Fatal::new(format!("{} is a file, not a data folder", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let hint = "start with `ghostlight map`, or name another folder with --data";
-                Err(Fatal::new(format!("there are no runs in {}; {hint}", path.display())))
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_runs(path)),
             Err(error) => Err(Fatal::from(error).while_doing(path.display())),
         }
     }
@@ -67,8 +65,9 @@ impl Folder {
                 Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
-            match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
-                Ok(lock) => return Ok(Access::Direct(Offline::open(lock).await?)),
+            match tokio::task::spawn_blocking(move || FolderLock::acquire_existing(folder)).await? {
+                Ok(Some(lock)) => return Ok(Access::Direct(Offline::open(lock).await?)),
+                Ok(None) => return Err(no_runs(&self.path)),
                 Err(storage::Error::Locked { .. }) if began.elapsed() < wait => {
                     tokio::time::sleep(RETRY).await;
                 }
@@ -108,6 +107,11 @@ impl Folder {
     }
 }
 
+fn no_runs(folder: &Path) -> Fatal {
+    let hint = "start with `ghostlight map`, or name another folder with --data";
+    Fatal::new(format!("there are no runs in {}; {hint}", folder.display()))
+}
+
 fn from_owner(error: ClientError) -> Fatal {
     let owner_is_gone = error.is_without_owner();
     Fatal { owner_is_gone, ..Fatal::from(error) }
@@ -117,39 +121,45 @@ fn from_owner(error: ClientError) -> Fatal {
 pub(crate) enum Followed {
     /// The run is over for good.
     Ended(ExitCode),
+    /// There is more, at once.
+    More,
     /// There is no more for now: the owner is gone, or there is none.
     Cut,
 }
 
+/// How many bytes of chunks are read before they are printed.
+const READ_BYTES: usize = 4 << 20;
+
 impl Access {
-    /// Prints a run's frames from where the printer is: all that is stored, and from an owner also
-    /// all that comes.
+    /// Prints a run's frames from where the printer is, and lets the folder go: all that is stored, and
+    /// from an owner also all that comes.
     pub(crate) async fn follow(
-        &self,
+        self,
         parent: &AgentPath,
         run_id: &str,
         printer: &mut Printer,
     ) -> Result<Followed, Early> {
         match self {
-            Self::Direct(offline) => loop {
-                let after = printer.after();
-                let page =
-                    offline.frames(parent, run_id, after, PAGE).await.map_err(Fatal::from)?;
-                for frame in &page.frames {
-                    if let Some(code) = printer.frame(frame)? {
+            Self::Direct(offline) => {
+                let read = read_some(&offline, parent, run_id, printer.after()).await;
+                // Whoever reads what we print may be slow.
+                offline.close().await.map_err(Fatal::from)?;
+                let (frames, ended) = read?;
+                let is_cut = frames.is_empty();
+                for frame in frames {
+                    if let Some(code) = printer.frame(&frame)? {
                         printer.flush()?;
                         return Ok(Followed::Ended(code));
                     }
                 }
                 printer.flush()?;
-                if page.ended {
+                match is_cut {
                     // The caller has the end already, and asked for what follows it.
-                    return Ok(Followed::Ended(ExitCode::SUCCESS));
+                    _ if ended => Ok(Followed::Ended(ExitCode::SUCCESS)),
+                    true => Ok(Followed::Cut),
+                    false => Ok(Followed::More),
                 }
-                if page.frames.is_empty() {
-                    return Ok(Followed::Cut);
-                }
-            },
+            }
             Self::Owner(client) => {
                 let mut frames = match client.tail(parent, run_id, printer.number()).await {
                     Ok(frames) => frames,
@@ -238,7 +248,11 @@ impl Access {
     ) -> Result<Option<Inspection>, Fatal> {
         Ok(match self {
             Self::Direct(offline) => offline.inspect(parent, run_id).await?,
-            Self::Owner(client) => client.run(parent, run_id).await.map_err(from_owner)?,
+            Self::Owner(client) => match client.run(parent, run_id).await {
+                // As without an owner: another batch may have a run of this id.
+                Err(ClientError::Problem { code, .. }) if code == "cleared" => None,
+                found => found.map_err(from_owner)?,
+            },
         })
     }
 
@@ -248,6 +262,34 @@ impl Access {
             Self::Direct(offline) => Ok(offline.close().await?),
             Self::Owner(_) => Ok(()),
         }
+    }
+}
+
+/// Reads stored frames, as many as are worth printing, and whether the run has ended with them.
+async fn read_some(
+    offline: &Offline,
+    parent: &AgentPath,
+    run_id: &str,
+    mut after: After,
+) -> Result<(Vec<Frame>, bool), Fatal> {
+    let (mut frames, mut bytes) = (Vec::new(), 0);
+    while bytes < READ_BYTES {
+        let page = offline.frames(parent, run_id, after, PAGE).await?;
+        let Some(last) = page.frames.last() else { return Ok((frames, page.ended)) };
+        after = After::number(last.sequence);
+        bytes += page.frames.iter().map(size).sum::<usize>();
+        frames.extend(page.frames);
+        if page.ended {
+            return Ok((frames, true));
+        }
+    }
+    Ok((frames, false))
+}
+
+fn size(frame: &Frame) -> usize {
+    match &frame.event {
+        FrameEvent::Chunk { body, .. } => body.len(),
+        _ => 0,
     }
 }
 

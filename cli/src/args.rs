@@ -105,8 +105,8 @@ pub(crate) struct MapArgs {
     /// Survive a killed process, not a power cut: no waiting for the disk
     #[arg(long)]
     pub(crate) no_sync: bool,
-    /// Put the inputs aside, go on in the background, and return once that has begun; `tail` and
-    /// `runs` show what it does
+    /// Put the inputs aside, beside those of before that are not done, go on in the background, and
+    /// return once that has begun; `tail` and `runs` show what it does
     #[arg(long)]
     pub(crate) detach: bool,
     /// Serve HTTP on this address, too, such as 127.0.0.1:8080: to look at runs, not to change them,

@@ -14,28 +14,39 @@ pub(crate) use list::list;
 pub(crate) use show::show;
 pub(crate) use tail::{Printer, tail};
 
-use std::io::{BufWriter, Stdout, Write};
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::fatal::Fatal;
 use crate::shown::one_line;
 
-/// Standard output of a command that prints and ends. Nobody reading it any more is no error.
+/// What a command prints. Whoever reads it may be slow: it is gathered while the folder is held, and
+/// printed once that is let go. Nobody reading it any more is no error.
+#[derive(Default)]
 pub(crate) struct Out {
-    out: BufWriter<Stdout>,
+    text: String,
 }
 
+/// How much is gathered before the folder is let go.
+const GATHERED_BYTES: usize = 4 << 20;
+
 impl Out {
-    pub(crate) fn new() -> Self {
-        Self { out: BufWriter::new(std::io::stdout()) }
+    pub(crate) fn line(&mut self, line: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
     }
 
-    pub(crate) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Early> {
-        Ok(writeln!(self.out, "{line}").map_err(Unwritten)?)
+    /// Whether it should be printed before more is gathered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.text.len() >= GATHERED_BYTES
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), Early> {
-        Ok(self.out.flush().map_err(Unwritten)?)
+    /// Prints what was gathered.
+    pub(crate) fn print(&mut self) -> Result<(), Early> {
+        let text = std::mem::take(&mut self.text);
+        let mut out = std::io::stdout().lock();
+        Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Unwritten)?)
     }
 }
 

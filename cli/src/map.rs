@@ -20,6 +20,7 @@ use self::feed::{Feed, Item};
 use self::owner::Files;
 use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
+use self::spool::Spooled;
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
@@ -68,7 +69,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let lock = tokio::select! {
+    let mut lock = tokio::select! {
         biased;
         // Nothing has begun that would have to be ended.
         stop = signals.next() => return Ok(ExitCode::from(stop.code())),
@@ -78,9 +79,13 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let data = tokio::fs::canonicalize(&args.place.data).await?;
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
-    let lock = match Made::new(&name, &args.command, &cwd).bind(&data, lock).await? {
-        Bound::Kept(lock) => lock,
-        Bound::LetGo => owner::take(&data).await?,
+    let made = Made::new(&name, &args.command, &cwd);
+    let lock = loop {
+        match made.bind(&data, lock).await? {
+            Bound::Kept(lock) => break lock,
+            // Somebody may have bound it to something else meanwhile.
+            Bound::LetGo => lock = owner::take(&data).await?,
+        }
     };
     if args.detach {
         return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
@@ -101,6 +106,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let system = SystemBuilder::on_locked_folder(lock)
         .durability(durability)
         .limits(limits)
+        // What another batch has left here goes on under its shims, and waits for its own `map`.
+        .resume_only(address.clone())
         .agent(Batch { jobs })
         .child(Command {
             data: data.clone(),
@@ -139,7 +146,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let work = Work { feed, jobs, left_over };
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
     drop(watcher);
-    let ending = Ending { system, files, control, launches, reporter, watching, signals };
+    let ending = Ending { system, files, control, launches, reporter, watching, signals, spooled };
     ending.finish(stop).await
 }
 
@@ -151,17 +158,19 @@ struct Work {
     left_over: BTreeSet<String>,
 }
 
-/// Dispatches and watches every input, until all are done or something stops it.
+/// Dispatches and watches every input, until all are done or something stops it. Returns whether the
+/// list of inputs was read whole.
 async fn run(
     watcher: &Watcher,
     mut work: Work,
     watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
-) -> Result<(), Stop> {
+) -> Result<bool, Stop> {
     let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
     let mut ids = crate::inputs::RunIds::new();
     let mut order = 0;
+    let mut whole = true;
     loop {
         let permit = tokio::select! {
             biased;
@@ -184,6 +193,7 @@ async fn run(
             Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
                 Ok(job) => job,
                 Err(note) => {
+                    whole = false;
                     let _ = watcher.events.send(Event::Unreadable(note)).await;
                     continue;
                 }
@@ -213,7 +223,7 @@ async fn run(
             stop = reporter.closed() => return Err(stop),
             ended = watching.join_next() => match ended {
                 Some(ended) => watched(ended)?,
-                None => return Ok(()),
+                None => return Ok(whole),
             }
         }
     }
@@ -235,37 +245,47 @@ struct Ending {
     reporter: Reporter,
     watching: Watching,
     signals: Signals,
+    spooled: Option<Spooled>,
 }
 
 impl Ending {
-    async fn finish(self, stop: Result<(), Stop>) -> Result<ExitCode, Fatal> {
+    async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
         match stop {
-            Ok(()) => {
+            Ok(whole) => {
+                if let Some(spooled) = self.spooled.filter(|_| whole) {
+                    spooled.done().await;
+                }
                 self.control.close().await;
                 // What was ended by others, such as a cancel while nobody owned the folder, and what
                 // was cleared meanwhile.
                 self.files.sweep(&self.files.batch).await;
                 self.files.forget_without_runs(&self.files.batch).await;
-                // Everything of this batch is durable. What another batch has left here goes on
-                // under its shims; its own `map` takes it over.
+                // Everything of this batch is durable.
                 self.system.crash().await;
-                match self.reporter.finish(true).await {
+                let mut signals = self.signals;
+                let finished = tokio::select! {
+                    biased;
+                    // Whoever reads our output may have stopped reading.
+                    stop = signals.next() => Err(stop),
+                    finished = self.reporter.finish(true) => finished,
+                };
+                match finished {
                     Ok(totals) => Ok(exit_code(&totals)),
                     Err(Stop::Fatal(fatal)) => Err(fatal),
                     Err(stop) => Ok(ExitCode::from(stop.code())),
                 }
             }
             Err(Stop::Interrupt) => self.drain().await,
-            Err(Stop::Fatal(fatal)) => {
-                self.control.close().await;
-                self.system.crash().await;
-                Err(fatal)
-            }
             // The commands go on under their shims, and the next `map` takes them over.
             Err(stop) => {
                 self.control.close().await;
                 self.system.crash().await;
-                Ok(ExitCode::from(stop.code()))
+                let code = ExitCode::from(stop.code());
+                let printed = print_rest(self.reporter, self.watching, self.signals, true).await;
+                match stop {
+                    Stop::Fatal(fatal) => Err(fatal),
+                    _ => printed.map(|()| code),
+                }
             }
         }
     }
@@ -278,65 +298,85 @@ impl Ending {
             let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
             self.reporter.note(&text);
         }
-        let mut shutdown = std::pin::pin!(self.system.clone().shutdown());
+        // The control socket answers until the store is closed: one command that hangs can be cancelled.
+        let system = self.system.clone();
+        let mut drained = std::pin::pin!(system.drain());
         let stop = tokio::select! {
             biased;
             stop = self.signals.next() => Some(stop),
-            _ = &mut shutdown => None,
+            () = &mut drained => None,
         };
         let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
         let mut recorded = stop.is_none();
         if let Some(Stop::Interrupt) = stop {
-            // Their runs record it and leave memory, which is what the shutdown waits for.
+            // Their runs record it and leave memory, which is what is waited for.
             let stopped = async {
                 self.launches.stop_all().await;
-                shutdown.await
+                drained.await;
             };
             recorded = tokio::select! {
                 biased;
                 () = self.signals.not_interrupt() => false,
                 () = tokio::time::sleep(STOP_WAIT) => false,
-                _ = stopped => true,
+                () = stopped => true,
             };
         }
-        if !recorded {
-            self.system.crash().await;
-        }
+        // Before the folder is let go, whose next owner has a socket of its own.
         self.control.close().await;
-        // The watchers print what they have; the system that they watch has stopped. Whoever reads
-        // our output may have stopped reading: a signal ends that wait, too.
-        let printed = async {
-            while self.watching.join_next().await.is_some() {}
-            self.reporter.finish(false).await
-        };
-        tokio::select! {
-            biased;
-            _ = self.signals.next() => {}
-            () = tokio::time::sleep(PRINT_WAIT), if code != INTERRUPTED => {}
-            printed = printed => if let Err(Stop::Fatal(fatal)) = printed {
-                return Err(fatal);
-            }
+        match recorded {
+            true => _ = self.system.shutdown().await,
+            false => self.system.crash().await,
         }
+        let at_once = code != INTERRUPTED;
+        print_rest(self.reporter, self.watching, self.signals, at_once).await?;
         Ok(ExitCode::from(code))
+    }
+}
+
+/// Lets the watchers print what they have, once the system that they watch has stopped, and says that
+/// this is not all. Whoever reads our output may have stopped reading: a signal ends that wait, and so
+/// does time, `at_once`.
+async fn print_rest(
+    reporter: Reporter,
+    mut watching: Watching,
+    mut signals: Signals,
+    at_once: bool,
+) -> Result<(), Fatal> {
+    let printed = async {
+        while watching.join_next().await.is_some() {}
+        reporter.finish(false).await
+    };
+    tokio::select! {
+        biased;
+        _ = signals.next() => Ok(()),
+        () = tokio::time::sleep(PRINT_WAIT), if at_once => Ok(()),
+        printed = printed => match printed {
+            Err(Stop::Fatal(fatal)) => Err(fatal),
+            _ => Ok(()),
+        }
     }
 }
 
 /// How many files a running command keeps open here, and how many the program itself needs.
 const FILES_PER_JOB: u64 = 8;
 const FILES_OF_OURS: u64 = 64;
+/// How many files those who look may take: a connection each. Fewer are no reason not to begin.
+const FILES_OF_OTHERS: u64 = 320;
 
 /// Sees to it that so many jobs may have their files open, or refuses them: they would fail in the
 /// middle.
 fn check_open_files(jobs: usize) -> Result<(), Fatal> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = (jobs as u64).saturating_mul(FILES_PER_JOB).saturating_add(FILES_OF_OURS);
+    let wanted = needed.saturating_add(FILES_OF_OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
+    if current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    let enough = maximum.is_none_or(|maximum| maximum >= needed);
-    let raised = Rlimit { current: Some(needed), maximum };
-    if enough && setrlimit(Resource::Nofile, raised).is_ok() {
+    let raised = Rlimit { current: Some(maximum.map_or(wanted, |most| most.min(wanted))), maximum };
+    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
+    let limit = if is_raised { raised.current } else { current };
+    if limit.is_none_or(|limit| limit >= needed) {
         return Ok(());
     }
     let limit = maximum.or(current).unwrap_or(0);

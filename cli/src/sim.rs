@@ -141,14 +141,14 @@ impl Progress {
 }
 
 fn list(scenarios: &[Shipped], json: bool) -> Result<ExitCode, Early> {
-    let mut out = Out::new();
+    let mut out = Out::default();
     for Shipped { name, about, .. } in scenarios {
         match json {
-            true => out.line(json!({ "scenario": name, "about": about }))?,
-            false => out.line(format!("{name:10} {about}"))?,
+            true => out.line(json!({ "scenario": name, "about": about })),
+            false => out.line(format!("{name:10} {about}")),
         }
     }
-    out.flush()?;
+    out.print()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -178,18 +178,18 @@ impl Sums {
 
 fn print_sums(sums: &Sums) -> Result<(), Early> {
     let Sums { scenarios, plans, runs, kills, took } = *sums;
-    let mut out = Out::new();
+    let mut out = Out::default();
     out.line(format!(
         "in all     {scenarios} scenarios: {plans} plans, {runs} runs, {kills} crashes in {:.1} s: {} runs/s, {} crashes/s",
         took.as_secs_f64(),
         per_second(runs, took),
         per_second(kills, took)
-    ))?;
-    out.flush()
+    ));
+    out.print()
 }
 
 fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Early> {
-    let mut out = Out::new();
+    let mut out = Out::default();
     if json {
         let line = json!({
             "scenario": scenario.name,
@@ -208,7 +208,7 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             "runsPerSecond": per_second(report.runs, took),
             "crashesPerSecond": per_second(report.kills, took),
         });
-        out.line(line)?;
+        out.line(line);
     } else {
         out.line(format!(
             "{:10} ok: {} plans, {} runs, {} crashes at {} crash points, {} of {} faults struck; {} runs/s, {} crashes/s",
@@ -221,16 +221,16 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             report.faults,
             per_second(report.runs, took),
             per_second(report.kills, took)
-        ))?;
+        ));
         for warning in &report.warnings {
-            out.line(format!("{:10} warning: {warning}", scenario.name))?;
+            out.line(format!("{:10} warning: {warning}", scenario.name));
         }
     }
-    out.flush()
+    out.print()
 }
 
 fn print_failure(scenario: &Shipped, failure: &Failure, json: bool) -> Result<(), Early> {
-    let mut out = Out::new();
+    let mut out = Out::default();
     if json {
         let trace: Vec<_> = failure.trace.iter().map(ToString::to_string).collect();
         let line = json!({
@@ -245,9 +245,9 @@ fn print_failure(scenario: &Shipped, failure: &Failure, json: bool) -> Result<()
             "again": failure.command,
             "trace": trace,
         });
-        out.line(line)?;
+        out.line(line);
     } else {
-        out.line(format!("{failure}\n"))?;
+        out.line(format!("{failure}\n"));
     }
-    out.flush()
+    out.print()
 }

@@ -155,6 +155,11 @@ impl AgentPath {
         self.0.split('/').count()
     }
 
+    /// Whether this is the address of `other`, or of an agent below it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// The text form.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -5,22 +5,17 @@ use std::fs::{DirBuilder, File, Permissions};
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ghostlight::protocol::text::with_causes;
 use ghostlight::{AgentPath, System};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
 
 use crate::SOCKET_NAME;
+use crate::connections::Connections;
 use crate::events::STREAMS_MAX;
 use crate::router::{Api, Cleared};
 
@@ -28,15 +23,6 @@ use crate::router::{Api, Cleared};
 const CONNECTIONS_MAX: usize = 256;
 // Invariant: streams, which may last for days, leave room for requests that do not.
 const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX);
-/// How long the head of a request may take, and a connection be idle.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// The most bytes of an answer that wait in memory for a slow reader, and of the head of a request.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// How long answers under way may take once the server was told to stop.
-const STOP_TIME_MAX: Duration = Duration::from_secs(1);
-/// After a failure to accept, such as too many open files.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
 /// Why a control socket cannot be served.
 ///
 /// `Debug` shows the text, with its causes, for a `main` that returns it.
@@ -57,6 +43,8 @@ impl fmt::Debug for ControlError {
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the socket's file, by which it is told from the next owner's.
+    file: (u64, u64),
     cleared: Option<Cleared>,
 }
 
@@ -81,11 +69,12 @@ impl ControlSocket {
     pub async fn bind(folder: &Path) -> Result<Self, ControlError> {
         let (folder, path) = (folder.to_owned(), folder.join(SOCKET_NAME));
         let bound = tokio::task::spawn_blocking(move || bind(&folder)).await;
-        let listener = bound.map_err(io::Error::other).and_then(|bound| bound);
+        let bound = bound.map_err(io::Error::other).and_then(|bound| bound);
         // Registers with the runtime, and does not block.
-        let listener = listener.and_then(UnixListener::from_std);
+        let listener =
+            bound.and_then(|(listener, file)| Ok((UnixListener::from_std(listener)?, file)));
         match listener {
-            Ok(listener) => Ok(Self { listener, path, cleared: None }),
+            Ok((listener, file)) => Ok(Self { listener, path, file, cleared: None }),
             Err(source) => Err(ControlError { path, source }),
         }
     }
@@ -108,48 +97,25 @@ impl ControlSocket {
     /// second, and removes the socket.
     ///
     /// Every connection is served by a task of its own, at most 256 at a time, 192 of them event
-    /// streams. A reader that does not read holds up its own connection alone, and at most 64 KiB of
-    /// it are in memory.
+    /// streams. A reader that does not read holds up its own connection alone, at most 64 KiB of it are
+    /// in memory, and it is cut off when it has taken nothing for 30 s.
     ///
     /// # Cancel safety
     /// Dropped, all connections are cut, and the socket is left behind; the next owner replaces it.
     pub async fn serve(self, system: System, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
-        let api = Api { cleared: self.cleared, ..Api::new(system, stopped.clone()) };
-        let router = api.router();
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut connections = JoinSet::new();
-        let mut shutdown = pin!(shutdown);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut shutdown => break,
-                Some(ended) = connections.join_next() => note_panic(ended),
-                (stream, slot) = accept(&self.listener, &slots) => {
-                    let (router, stopped) = (router.clone(), stopped.clone());
-                    connections.spawn(async move {
-                        converse(stream, router, stopped).await;
-                        drop(slot);
-                    });
-                }
-            }
-        }
+        let api = Api::new(system, stopped.clone(), STREAMS_MAX);
+        let router = Api { cleared: self.cleared, ..api }.router();
+        let mut connections = Connections::new(CONNECTIONS_MAX, router, stopped);
+        connections.accept(self.listener, shutdown).await;
         // New programs look for the next owner from here on.
-        drop(self.listener);
-        let path = self.path;
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_file(path)).await;
+        let (path, file) = (self.path, self.file);
+        let removed = tokio::task::spawn_blocking(move || unbind(&path, file)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "the control socket was not removed");
         }
         stop.send_replace(true);
-        let ended = async {
-            while let Some(ended) = connections.join_next().await {
-                note_panic(ended);
-            }
-        };
-        // Who has not read its answer by then is cut off.
-        let _ = tokio::time::timeout(STOP_TIME_MAX, ended).await;
-        connections.shutdown().await;
+        connections.end().await;
     }
 }
 
@@ -178,7 +144,7 @@ pub(crate) fn short_path(folder: &File, name: &str) -> PathBuf {
 
 /// Binds in a private folder first: from the moment that it is reachable, the socket has its mode,
 /// and somebody who listens.
-fn bind(folder: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+fn bind(folder: &Path) -> io::Result<(std::os::unix::net::UnixListener, (u64, u64))> {
     let private = folder.join("control.new");
     match std::fs::remove_dir_all(&private) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -192,51 +158,24 @@ fn bind(folder: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     listener.set_nonblocking(true)?;
     let new = private.join(SOCKET_NAME);
     std::fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    let file = identity(&new)?;
     std::fs::rename(&new, folder.join(SOCKET_NAME))?;
     std::fs::remove_dir(&private)?;
-    Ok(listener)
+    Ok((listener, file))
 }
 
-async fn accept(
-    listener: &UnixListener,
-    slots: &Arc<Semaphore>,
-) -> (UnixStream, Option<tokio::sync::OwnedSemaphorePermit>) {
-    // The semaphore is never closed.
-    let slot = Arc::clone(slots).acquire_owned().await.ok();
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
-            Err(error) => {
-                tracing::warn!(%error, "a control connection was not accepted");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-            }
-        }
-    }
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
-async fn converse(stream: UnixStream, router: axum::Router, mut stopped: watch::Receiver<bool>) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
-        .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = async { stopped.wait_for(|stop| *stop).await.is_ok() } => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a control connection was cut");
-    }
-}
-
-fn note_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        tracing::error!(%error, "a control connection panicked");
+/// Removes a socket, unless another owner has put its own in the place. Nothing keeps one from doing
+/// so in between, but the lock of the folder, which our caller has.
+fn unbind(path: &Path, file: (u64, u64)) -> io::Result<()> {
+    match identity(path) {
+        Ok(found) if found == file => std::fs::remove_file(path),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -22,6 +22,7 @@
 mod address;
 mod body;
 mod client;
+mod connections;
 mod control;
 mod events;
 mod problem;
@@ -32,7 +33,7 @@ mod runs;
 
 pub use client::{Client, ClientError, FrameStream};
 pub use control::{ControlError, ControlSocket, serve_control};
-pub use read_only::read_only;
+pub use read_only::{read_only, serve_read_only};
 pub use router::router;
 
 /// The name of the control socket in a data folder.

@@ -5,9 +5,16 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use ghostlight::System;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
+use crate::connections::Connections;
 use crate::problem::Problem;
-use crate::router::router;
+use crate::router::{Api, router};
+
+/// The most connections to a port at a time, and how many of them may be event streams.
+const CONNECTIONS_MAX: usize = 64;
+const STREAMS_MAX: usize = 48;
 
 /// As [`router`], but only GET and HEAD, and only under a local name.
 ///
@@ -16,6 +23,28 @@ use crate::router::router;
 /// the `Host` header keeps the page out; the methods keep everybody from changing anything.
 pub fn read_only(system: System) -> axum::Router {
     router(system).layer(middleware::from_fn(look_only))
+}
+
+/// Serves [`read_only`] on a port until `shutdown` is there, then ends all streams, and gives other
+/// answers a second.
+///
+/// There are at most 64 connections at a time, 48 of them event streams; further ones wait. One that
+/// sends no whole head of a request for 30 s is cut, and so is a reader that takes nothing for as long.
+///
+/// # Cancel safety
+/// Dropped, all connections are cut.
+pub async fn serve_read_only(
+    listener: TcpListener,
+    system: System,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (stop, stopped) = watch::channel(false);
+    let router = Api::new(system, stopped.clone(), STREAMS_MAX).router();
+    let router = router.layer(middleware::from_fn(look_only));
+    let mut connections = Connections::new(CONNECTIONS_MAX, router, stopped);
+    connections.accept(listener, shutdown).await;
+    stop.send_replace(true);
+    connections.end().await;
 }
 
 async fn look_only(request: Request, next: Next) -> Response {

@@ -35,9 +35,10 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn new(system: System, stop: watch::Receiver<bool>) -> Self {
+    /// At most `streams` event streams at a time, which end once `stop` is true.
+    pub(crate) fn new(system: System, stop: watch::Receiver<bool>, streams: usize) -> Self {
         let types = Arc::new(system.agent_types());
-        let streams = Arc::new(Semaphore::new(events::STREAMS_MAX));
+        let streams = Arc::new(Semaphore::new(streams));
         Self { system, types, streams, stop, cleared: None }
     }
 
@@ -58,7 +59,7 @@ impl Api {
 pub fn router(system: System) -> axum::Router {
     // Without a sender nobody ever tells streams to end.
     let (_, stop) = watch::channel(false);
-    Api::new(system, stop).router()
+    Api::new(system, stop, events::STREAMS_MAX).router()
 }
 
 /// A JSON answer.

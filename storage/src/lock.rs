@@ -14,7 +14,8 @@ use crate::Error;
 ///
 /// It is an advisory lock of the operating system on the file `lock` in the folder: the lock of a
 /// process that was killed is free at once, whatever the file still says. The file holds the
-/// owner's process id, for messages, and is never removed.
+/// owner's process id, for messages, and is never removed. A file of this name that holds anything
+/// else is not ours, and is left alone.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: PathBuf,
@@ -46,20 +47,42 @@ impl FolderLock {
             .mode(0o600)
             .open(folder.join("lock"))
             .map_err(|error| failed(&error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Error::Locked { pid: read_pid(&mut file), folder });
-            }
-            Err(errno) => {
-                return Err(Error::Open {
-                    why: format!(
-                        "its file system gives no locks ({errno}); use a folder on a local disk"
-                    ),
-                    folder,
-                });
-            }
+        lock(&folder, &mut file)?;
+        if !is_ours(&mut file) {
+            let why = "its file `lock` was not made by this program; name another folder".into();
+            return Err(Error::Open { folder, why });
         }
+        Self::own(folder, file)
+    }
+
+    /// Takes a folder that has a store for this process, and makes nothing; `None` if it has none.
+    ///
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// As [`FolderLock::acquire`].
+    pub fn acquire_existing(folder: impl AsRef<Path>) -> Result<Option<Self>, Error> {
+        let given = folder.as_ref();
+        let failed = |error: &std::io::Error| Error::Open { folder: given.into(), why: why(error) };
+        let opened = given.canonicalize().and_then(|folder| {
+            let file = OpenOptions::new().read(true).write(true).open(folder.join("lock"))?;
+            Ok((folder, file))
+        });
+        let (folder, mut file) = match opened {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(&error)),
+        };
+        // Of a folder that somebody is making, too: it has a store soon.
+        lock(&folder, &mut file)?;
+        let has_store = ["db", "conf"].iter().any(|name| folder.join("store").join(name).exists());
+        match has_store && is_ours(&mut file) {
+            true => Self::own(folder, file).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn own(folder: PathBuf, file: File) -> Result<Self, Error> {
         let mut lock = Self { folder, file };
         match lock.write_pid() {
             // On a full disk runs are still read, and others are refused without a pid.
@@ -92,10 +115,36 @@ impl Drop for FolderLock {
     }
 }
 
+fn lock(folder: &Path, file: &mut File) -> Result<(), Error> {
+    let folder = folder.to_owned();
+    match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked { pid: read_pid(file), folder }),
+        Err(errno) => {
+            let hint = "use a folder on a local disk";
+            Err(Error::Open {
+                why: format!("its file system gives no locks ({errno}); {hint}"),
+                folder,
+            })
+        }
+    }
+}
+
+/// The most bytes of a file that holds a process id, or a part of one.
+const PID_BYTES_MAX: u64 = 32;
+
+/// Whether a file holds what an owner writes: its process id, or nothing.
+fn is_ours(file: &mut File) -> bool {
+    let mut text = Vec::new();
+    let read = file.rewind().and_then(|()| file.take(PID_BYTES_MAX + 1).read_to_end(&mut text));
+    let digits = text.strip_suffix(b"\n").unwrap_or(&text);
+    read.is_ok() && text.len() as u64 <= PID_BYTES_MAX && digits.iter().all(u8::is_ascii_digit)
+}
+
 fn read_pid(file: &mut File) -> u32 {
     let mut text = String::new();
     // A file that cannot be read, or is being written, is worth an error without a pid.
-    let _ = file.take(32).read_to_string(&mut text);
+    let _ = file.take(PID_BYTES_MAX).read_to_string(&mut text);
     text.trim().parse().unwrap_or(0)
 }
 
@@ -202,12 +251,44 @@ mod tests {
     #[test]
     fn a_file_without_a_lock_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("lock"), "4194303 and more than a pid needs\n").unwrap();
+        std::fs::write(folder.path().join("lock"), "41943034194303419430341943\n").unwrap();
         let lock = FolderLock::acquire(folder.path()).unwrap();
         let text = std::fs::read_to_string(folder.path().join("lock")).unwrap();
         assert_eq!(text, format!("{}\n", std::process::id()));
         drop(lock);
         assert_eq!(std::fs::read_to_string(folder.path().join("lock")).unwrap(), "");
+    }
+
+    #[test]
+    fn a_file_that_is_not_ours_is_left_alone() {
+        for text in ["4194303 and more\n", "\n\n", "{}", &"4".repeat(33)] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("lock");
+            std::fs::write(&file, text).unwrap();
+            assert!(open_error(folder.path()).starts_with("its file `lock` was not made by"));
+            assert!(FolderLock::acquire_existing(folder.path()).unwrap().is_none());
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_folder_without_a_store_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = || std::fs::read_dir(folder.path()).unwrap().count();
+        assert!(FolderLock::acquire_existing(folder.path()).unwrap().is_none());
+        assert!(FolderLock::acquire_existing(folder.path().join("none")).unwrap().is_none());
+        assert_eq!(names(), 0);
+        let lock = FolderLock::acquire(folder.path()).unwrap();
+        let refused = FolderLock::acquire_existing(folder.path());
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+        drop(lock);
+        std::fs::create_dir(folder.path().join("store")).unwrap();
+        std::fs::write(folder.path().join("lock"), "12").unwrap();
+        assert!(FolderLock::acquire_existing(folder.path()).unwrap().is_none());
+        assert_eq!(std::fs::read_to_string(folder.path().join("lock")).unwrap(), "12");
+        std::fs::write(folder.path().join("store/db"), "").unwrap();
+        assert!(FolderLock::acquire_existing(folder.path()).unwrap().is_some());
+        assert_eq!(names(), 2);
     }
 
     #[test]

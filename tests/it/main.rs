@@ -28,6 +28,7 @@ mod places;
 mod races;
 mod registry;
 mod replay;
+mod resting;
 mod steps;
 mod stopping;
 mod support;

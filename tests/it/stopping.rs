@@ -41,6 +41,38 @@ async fn a_shutdown_lets_running_work_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_system_that_drains_shows_and_cancels_its_runs() {
+    bounded(async {
+        let (store, bench) = (MemoryStore::new(), Bench::default());
+        let (system, assistant) = started(&store, &bench).await;
+        assistant.run::<Worker>(say("a")).id("ended").await.unwrap();
+        assistant.start::<Worker>(hold("never")).id("hangs").await.unwrap();
+        let other = system.agent::<Assistant>("b").unwrap();
+        other.run::<Worker>(say("a")).id("ended").await.unwrap();
+        other.evict().await.unwrap();
+        let looks = async {
+            for agent in [&assistant, &other] {
+                let shown = agent.inspect("ended").await.unwrap().unwrap();
+                assert_eq!(shown.run.status, Status::Completed);
+                let refused = agent.run::<Worker>(say("a")).id("new").await.unwrap_err();
+                assert!(matches!(refused, Error::Stopped), "{refused}");
+            }
+            let mut tail = assistant.tail("hangs", After::START).await.unwrap();
+            assistant.cancel("hangs", "enough").await.unwrap();
+            while tail.next().await.is_some_and(|frame| !frame.unwrap().event.is_hard_end()) {}
+        };
+        // What hangs ends by the cancel, long before the drain does.
+        let begin = tokio::time::Instant::now();
+        join(system.drain(), looks).await;
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        let shown = assistant.inspect("hangs").await.unwrap().unwrap();
+        assert_eq!(shown.run.status, Status::Aborted);
+        assert_eq!(system.shutdown().await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_goes_on_with_the_next_system() {
     bounded(async {
         let (store, bench) = (MemoryStore::new(), Bench::default());

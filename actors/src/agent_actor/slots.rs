@@ -33,7 +33,11 @@ impl AgentState {
                 Some(Operation::Start { start, reply, held })
             }
             // A run that waits was first.
-            Some(cap) if !held && (self.slots.len() >= cap || (queues && self.queued > 0)) => {
+            Some(cap)
+                if !held
+                    && (self.slots.len() >= cap
+                        || (queues && (self.queued > 0 || self.rests()))) =>
+            {
                 if !queues && !self.provisional.is_empty() {
                     self.lanes.insert(run_id.clone(), Lane::Busy(VecDeque::new()));
                     self.deferred.push_back((run_id.clone(), start, reply));
@@ -89,6 +93,10 @@ impl AgentState {
         }
     }
 
+    fn rests(&self) -> bool {
+        self.args.node.rests(&self.args.path)
+    }
+
     pub(super) fn admit(&mut self, myself: &ActorRef<AgentMsg>) {
         let Some(cap) = self.args.kind.settings.max_concurrent_runs else {
             // The cap was lifted since they were queued.
@@ -100,7 +108,7 @@ impl AgentState {
     }
 
     pub(super) fn admit_one(&mut self, myself: &ActorRef<AgentMsg>) {
-        if self.admitting || self.queued == 0 || self.args.node.is_draining() {
+        if self.admitting || self.queued == 0 || self.args.node.is_draining() || self.rests() {
             return;
         }
         self.admitting = true;

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use ghostlight_protocol::run::Event;
 use ghostlight_protocol::{Phase, RunId, RunKey};
+use ghostlight_storage as storage;
+use storage::records::RunRecord;
+use storage::{Changes, Expect, Key};
 
-use super::{LaneEnd, Stored};
+use super::{Cause, LaneEnd, Stored};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::{Cancelled, cancel_unowned, tell_ended};
@@ -12,6 +16,7 @@ use crate::frames::FrameMaker;
 use crate::hub::Published;
 use crate::log_writer::LogWriter;
 use crate::messages::Reply;
+use crate::text;
 
 pub(super) async fn cancel(
     args: &AgentArgs,
@@ -19,7 +24,11 @@ pub(super) async fn cancel(
     reason: String,
     reply: Reply<()>,
 ) -> LaneEnd {
-    match try_cancel(args, run_id, &reason).await {
+    let cancelled = match args.node.rests(&args.path) {
+        true => try_cancel_resting(args, run_id, &reason).await,
+        false => try_cancel(args, run_id, &reason).await,
+    };
+    match cancelled {
         Ok(end) => {
             let _ = reply.send(Ok(()));
             end
@@ -29,6 +38,50 @@ pub(super) async fn cancel(
             LaneEnd::UNCHANGED
         }
     }
+}
+
+/// What a run that rests has begun may be at work: its code is entered once more, to come to its end.
+async fn try_cancel_resting(
+    args: &AgentArgs,
+    run_id: &RunId,
+    reason: &str,
+) -> Result<LaneEnd, Error> {
+    match Stored::read(args, run_id).await? {
+        Some(stored) if !ends_by_cancel(stored.record.state.phase) => {
+            let run = RunKey::new(&args.path, run_id);
+            request_cancel(&args.node.committer, run, stored, reason).await?;
+            super::resume::resume(args, run_id, Cause::Orphaned, None).await
+        }
+        _ => try_cancel(args, run_id, reason).await,
+    }
+}
+
+/// Whether a cancel is the end of a run in this phase, if nobody executes it: no code of it is entered.
+pub(crate) fn ends_by_cancel(phase: Phase) -> bool {
+    match phase {
+        Phase::Queued | Phase::Suspended | Phase::BackingOff => true,
+        Phase::Starting | Phase::Running | Phase::Ended(_) => false,
+    }
+}
+
+/// Records that a run is to be cancelled, for whoever executes it next. An ended run is left alone.
+pub(crate) async fn request_cancel(
+    committer: &storage::Committer,
+    run: RunKey,
+    mut stored: Stored,
+    reason: &str,
+) -> Result<RunRecord, storage::Error> {
+    if let Ok(state) = stored.record.state.apply(Event::CancelRequested)
+        && !stored.record.state.cancelling
+    {
+        stored.record.state = state;
+        stored.record.cancel = Some(text::cut(reason, text::REASON_BYTES_MAX));
+        let mut changes = Changes::new();
+        changes.expect(&Key::record(run), Expect::At(stored.record_revision));
+        changes.put(&Key::record(run), &stored.record);
+        committer.commit(changes.into_batch()).await?;
+    }
+    Ok(stored.record)
 }
 
 pub(super) async fn try_cancel(

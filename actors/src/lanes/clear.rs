@@ -94,7 +94,7 @@ async fn clear_descendants(
     let Ok(path) = args.path.child(agent_type, run_id) else { return Ok(()) };
     for child in children(&args.node.committer, &path).await? {
         args.node
-            .ask(&path, |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply)))
+            .ask_inside(&path, |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply)))
             .await?;
     }
     Ok(())

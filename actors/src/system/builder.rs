@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
-use ghostlight_protocol::Limits;
+use ghostlight_protocol::{AgentPath, Limits};
 use ghostlight_storage as storage;
 use ghostlight_supervisor::{Config, ExitNotice, Supervisor};
 use storage::{
@@ -40,6 +40,7 @@ pub struct SystemBuilder {
     seed: Option<u64>,
     limits: Limits,
     park_unregistered: bool,
+    resume_only: Option<AgentPath>,
     probe: Option<Arc<dyn Probe>>,
 }
 
@@ -54,6 +55,7 @@ impl SystemBuilder {
             seed: None,
             limits: Limits::default(),
             park_unregistered: false,
+            resume_only: None,
             probe: None,
         }
     }
@@ -134,6 +136,16 @@ impl SystemBuilder {
         self
     }
 
+    /// Goes on with the runs of one agent, and of those below it, alone. The runs of all others rest:
+    /// they are neither resumed nor taken from a queue, and what is dispatched to an agent that queues
+    /// is queued, until a system starts that goes on with them. They are shown, tailed, cancelled and
+    /// cleared as ever; one that was being executed is entered once more by a cancel, to come to its
+    /// end.
+    pub fn resume_only(mut self, agent: AgentPath) -> Self {
+        self.resume_only = Some(agent);
+        self
+    }
+
     /// Sets who is told what the system does, as it happens: for tests and simulations.
     pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
         self.probe = Some(probe);
@@ -184,6 +196,7 @@ impl SystemBuilder {
             kinds: self.kinds,
             incarnation,
             seed,
+            resume_only: self.resume_only,
             probe: self.probe,
         }));
         let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };

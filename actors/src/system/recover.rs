@@ -98,7 +98,7 @@ pub(super) async fn recover(node: Arc<Node>, parents: BTreeSet<String>) {
             tracing::error!(parent, "an address in the store is not valid");
             continue;
         };
-        if !node.kinds.contains(path.agent_type()) {
+        if !node.kinds.contains(path.agent_type()) || node.rests(&path) {
             continue;
         }
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

@@ -235,6 +235,7 @@ pub(super) async fn enter<C: Child>(
         kinds: Kinds::default(),
         incarnation: 1,
         seed: 0,
+        resume_only: None,
         probe: None,
     }));
     let parent = AgentPath::root("Test", "test")?;

@@ -102,25 +102,32 @@ impl Made {
     ///
     /// # Errors
     /// The batch has runs of another command, or of another working directory.
-    pub(crate) async fn bind(self, data: &Path, lock: FolderLock) -> Result<Bound, Fatal> {
-        let known = Self::read(data, &self.batch).await?;
-        let lock = match known {
-            Some(known) if known == self => return Ok(Bound::Kept(lock)),
-            Some(known) => {
-                let store = Offline::open(lock).await?;
-                let batch = AgentPath::root("Batch", &self.batch)?;
-                let page = store.list(&batch, &RunFilter::default(), None, 1).await;
-                store.close().await?;
-                if !page?.runs.is_empty() {
-                    return Err(self.refused(&known));
-                }
-                None
-            }
-            None => Some(lock),
+    pub(crate) async fn bind(&self, data: &Path, lock: FolderLock) -> Result<Bound, Fatal> {
+        let Some(known) = Self::read(data, &self.batch).await? else {
+            self.write(data).await?;
+            return Ok(Bound::Kept(lock));
         };
-        let data = data.to_owned();
-        tokio::task::spawn_blocking(move || self.write(&data)).await??;
-        Ok(lock.map_or(Bound::LetGo, Bound::Kept))
+        if known == *self {
+            return Ok(Bound::Kept(lock));
+        }
+        // The store has the lock until it is closed, and lets it go then.
+        let store = Offline::open(lock).await?;
+        let bound = self.bind_without_runs(data, &store, &known).await;
+        store.close().await?;
+        bound.map(|()| Bound::LetGo)
+    }
+
+    async fn bind_without_runs(
+        &self,
+        data: &Path,
+        store: &Offline,
+        known: &Self,
+    ) -> Result<(), Fatal> {
+        let batch = AgentPath::root("Batch", &self.batch)?;
+        match store.list(&batch, &RunFilter::default(), None, 1).await?.runs.is_empty() {
+            true => self.write(data).await,
+            false => Err(self.refused(known)),
+        }
     }
 
     fn refused(&self, known: &Self) -> Fatal {
@@ -139,7 +146,12 @@ impl Made {
         self.command.iter().map(Text::display).collect::<Vec<_>>().join(" ")
     }
 
-    fn write(&self, data: &Path) -> Result<(), Fatal> {
+    async fn write(&self, data: &Path) -> Result<(), Fatal> {
+        let (made, data) = (self.clone(), data.to_owned());
+        tokio::task::spawn_blocking(move || made.write_now(&data)).await?
+    }
+
+    fn write_now(&self, data: &Path) -> Result<(), Fatal> {
         let path = file(data, &self.batch);
         let folder = data.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -156,7 +168,7 @@ impl Made {
 /// What became of the lock of the folder.
 pub(crate) enum Bound {
     Kept(FolderLock),
-    /// The store had to be looked into: take the lock again.
+    /// The store had to be looked into: take the lock again, and bind the batch again.
     LetGo,
 }
 

@@ -18,6 +18,12 @@ impl InputHash {
         InputHash(Sha256::digest(input.as_bytes()).into())
     }
 
+    fn key(&self) -> [u8; 16] {
+        let mut key = [0; 16];
+        key.copy_from_slice(&self.0[..16]);
+        key
+    }
+
     pub(super) fn finish(hasher: Sha256) -> Self {
         InputHash(hasher.finalize().into())
     }
@@ -66,15 +72,26 @@ impl RunIds {
 
     /// Returns the id of the list's next input, of which only the hash is known.
     pub fn next_id_of_hash(&mut self, hash: &InputHash) -> String {
-        let mut key = [0; 16];
-        key.copy_from_slice(&hash.0[..16]);
+        hash.run_id(self.next_occurrence(hash))
+    }
+
+    /// Counts the list's next input, and returns how many equal ones came before it.
+    pub fn next_occurrence(&mut self, hash: &InputHash) -> u32 {
+        let key = hash.key();
         if self.seen.insert(key) {
-            return hash.run_id(0);
+            return 0;
         }
         let occurrences = self.repeated.entry(key).or_insert(1);
         let occurrence = *occurrences;
         *occurrences = occurrence.saturating_add(1);
-        hash.run_id(occurrence)
+        occurrence
+    }
+
+    /// How often an input has come.
+    pub fn occurrences(&self, hash: &InputHash) -> u32 {
+        let key = hash.key();
+        let once = u32::from(self.seen.contains(&key));
+        self.repeated.get(&key).copied().unwrap_or(once)
     }
 }
 
@@ -141,6 +158,14 @@ mod tests {
         assert_eq!(there.len(), 5);
         assert_eq!(there, ids(&["c", "a", "a", "b", "a"]));
         assert!(there.contains(&run_id(OsStr::new("a"), 2)));
+
+        let mut ids = RunIds::new();
+        let count = |ids: &RunIds| ids.occurrences(&InputHash::of(OsStr::new("a")));
+        for occurrence in 0..3 {
+            assert_eq!(count(&ids), occurrence);
+            assert_eq!(ids.next_occurrence(&InputHash::of(OsStr::new("a"))), occurrence);
+        }
+        assert_eq!(count(&ids), 3);
     }
 
     #[test]

@@ -30,14 +30,14 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
         // Nobody watches the command; the next owner finds the request, and the command ended.
         stop_launches(&place.data, &asked.parent, &asked.run.run_id).await?;
     }
-    let mut out = Out::new();
-    let said = match place.json {
+    let mut out = Out::default();
+    match place.json {
         true => out.line(serde_json::json!({
             "runId": asked.run.run_id, "cancelRequested": !asked.before, "status": asked.run.status,
         })),
         false => out.line(asked.said()),
     };
-    end(said.and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
+    end(out.print().map(|()| ExitCode::SUCCESS))
 }
 
 /// A cancel that was asked for, and the run as it stands then.

@@ -17,14 +17,14 @@ use crate::sweep::{launches_of, sweep};
 pub(crate) async fn clear(args: ClearArgs) -> Result<ExitCode, Fatal> {
     let folder = Folder::open(&args.place.data)?;
     let cleared = folder.with(async |access| remove(access, &args).await).await;
-    let mut out = Out::new();
     let said = cleared.and_then(|cleared| {
+        let mut out = Out::default();
         match args.place.json {
-            true => out.line(serde_json::json!({ "cleared": cleared }))?,
-            false if cleared == 1 => out.line("1 run was removed")?,
-            false => out.line(format!("{cleared} runs were removed"))?,
+            true => out.line(serde_json::json!({ "cleared": cleared })),
+            false if cleared == 1 => out.line("1 run was removed"),
+            false => out.line(format!("{cleared} runs were removed")),
         }
-        out.flush()?;
+        out.print()?;
         Ok(ExitCode::SUCCESS)
     });
     end(said)

@@ -13,7 +13,7 @@ use crate::fatal::Fatal;
 /// Lists runs, oldest first over all batches.
 pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
     let folder = Folder::open(&args.place.data)?;
-    end(folder.with(async |access| print(access, &args).await).await)
+    end(print(&folder, &args).await)
 }
 
 /// The batches that are meant.
@@ -24,32 +24,33 @@ pub(super) async fn parents(access: &Access, batch: Option<&str>) -> Result<Vec<
     }
 }
 
-async fn print(access: &Access, args: &RunsArgs) -> Result<ExitCode, Early> {
-    let mut out = Out::new();
-    let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
-    let parents = parents(access, args.batch.as_deref()).await?;
+async fn print(folder: &Folder, args: &RunsArgs) -> Result<ExitCode, Early> {
+    let parents =
+        folder.with(async |access| Ok(parents(access, args.batch.as_deref()).await?)).await?;
     let with_batch = parents.len() > 1;
-    let mut runs = Merged::begin(access, &filter, parents).await?;
-    let mut printed = false;
-    loop {
-        let run = match runs.next().await {
-            // What was printed cannot be taken back: then it is not begun anew.
-            Err(fatal) if printed => return Err(Fatal { owner_is_gone: false, ..fatal }.into()),
-            run => run?,
-        };
-        let Some(run) = run else { break };
-        if args.place.json {
-            out.line(serde_json::to_string(&run).map_err(Fatal::from)?)?;
-        } else {
-            if !printed {
-                let batch = if with_batch { batch_column("BATCH") } else { String::new() };
-                out.line(format!("{:<36} {:<11} {:>9}  {batch}INPUT", "RUN", "STATUS", "ELAPSED"))?;
+    let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
+    let mut runs = Merged::new(filter, parents);
+    let (mut out, mut any, mut more) = (Out::default(), false, true);
+    while more {
+        let gathered = async |access: &Access| {
+            while !out.is_full() {
+                let Some(run) = runs.next(access).await? else { return Ok(false) };
+                if args.place.json {
+                    out.line(serde_json::to_string(&run).map_err(Fatal::from)?);
+                    continue;
+                }
+                if !std::mem::replace(&mut any, true) {
+                    let batch = if with_batch { batch_column("BATCH") } else { String::new() };
+                    let elapsed = "ELAPSED";
+                    out.line(format!("{:<36} {:<11} {elapsed:>9}  {batch}INPUT", "RUN", "STATUS"));
+                }
+                out.line(row(&run, with_batch));
             }
-            out.line(row(&run, with_batch))?;
-        }
-        printed = true;
+            Ok(true)
+        };
+        more = folder.with(gathered).await?;
+        out.print()?;
     }
-    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,11 +13,12 @@ const PAGE_MIN: usize = 8;
 /// The most runs of one ms that are put into order.
 const TIES_MAX: usize = 1000;
 
-/// The runs of some batches, oldest first.
-pub(super) struct Merged<'a> {
-    access: &'a Access,
-    filter: &'a RunFilter,
+/// The runs of some batches, oldest first. Nothing of it is lost with the way in: the next one goes on.
+pub(super) struct Merged {
+    filter: RunFilter,
     batches: Vec<Batch>,
+    /// The batches of which the next run is not known.
+    unknown: Vec<usize>,
     /// When the next run of each batch was recorded, and which batch it is.
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -30,13 +31,8 @@ struct Batch {
     ready: VecDeque<RunInfo>,
 }
 
-impl<'a> Merged<'a> {
-    /// Reads the first runs of every batch.
-    pub(super) async fn begin(
-        access: &'a Access,
-        filter: &'a RunFilter,
-        parents: Vec<AgentPath>,
-    ) -> Result<Self, Fatal> {
+impl Merged {
+    pub(super) fn new(filter: RunFilter, parents: Vec<AgentPath>) -> Self {
         let batches = parents
             .into_iter()
             .map(|parent| Batch {
@@ -47,28 +43,28 @@ impl<'a> Merged<'a> {
                 ready: VecDeque::new(),
             })
             .collect::<Vec<_>>();
-        let mut merged = Self { access, filter, batches, next: BinaryHeap::new() };
-        for index in 0..merged.batches.len() {
-            merged.read(index).await?;
-        }
-        Ok(merged)
+        let unknown = (0..batches.len()).collect();
+        Self { filter, batches, unknown, next: BinaryHeap::new() }
     }
 
-    /// The oldest run that is left.
-    pub(super) async fn next(&mut self) -> Result<Option<RunInfo>, Fatal> {
+    /// The oldest run that is left. After an error the same one is next.
+    pub(super) async fn next(&mut self, access: &Access) -> Result<Option<RunInfo>, Fatal> {
+        while let Some(index) = self.unknown.last() {
+            self.read(access, *index).await?;
+            self.unknown.pop();
+        }
         let Some(Reverse((_, index))) = self.next.pop() else { return Ok(None) };
-        let run = self.batches[index].ready.pop_front();
-        self.read(index).await?;
-        Ok(run)
+        self.unknown.push(index);
+        Ok(self.batches[index].ready.pop_front())
     }
 
     /// Puts the next run of a batch in line, if it has one.
-    async fn read(&mut self, index: usize) -> Result<(), Fatal> {
+    async fn read(&mut self, access: &Access, index: usize) -> Result<(), Fatal> {
         let limit = (PAGE / self.batches.len()).clamp(PAGE_MIN, PAGE);
         let batch = &mut self.batches[index];
         while batch.ready.is_empty() && !batch.is_read {
             let page =
-                self.access.page(&batch.parent, self.filter, batch.after.as_ref(), limit).await?;
+                access.page(&batch.parent, &self.filter, batch.after.as_ref(), limit).await?;
             batch.is_read = page.next.is_none();
             batch.after = page.next;
             batch.ready.extend(batch.ties.take(page.runs, batch.is_read));

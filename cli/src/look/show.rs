@@ -16,7 +16,8 @@ use crate::fatal::Fatal;
 /// Shows a run as it stands.
 pub(crate) async fn show(args: OneRun) -> Result<ExitCode, Fatal> {
     let folder = Folder::open(&args.place.data)?;
-    end(folder.with(async |access| print(access, &args).await).await)
+    let shown = folder.with(async |access| show_run(access, &args).await).await;
+    end(shown.and_then(|mut out| out.print()).map(|()| ExitCode::SUCCESS))
 }
 
 /// Adds what the batch of a run was made with.
@@ -31,13 +32,13 @@ async fn add_command(
     Ok(())
 }
 
-async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {
+async fn show_run(access: &Access, args: &OneRun) -> Result<Out, Early> {
     let (parent, run_id) = find(access, args, 1).await?;
     let inspection = access
         .inspect(&parent, &run_id)
         .await?
         .ok_or_else(|| Fatal::new(format!("run {run_id:?} was cleared meanwhile")))?;
-    let mut out = Out::new();
+    let mut out = Out::default();
     let mut value = serde_json::to_value(&inspection).map_err(Fatal::from)?;
     if let Value::Object(fields) = &mut value {
         add_command(fields, &args.place.data, &parent.name()).await?;
@@ -53,13 +54,12 @@ async fn print(access: &Access, args: &OneRun) -> Result<ExitCode, Early> {
     match (&value, args.place.json) {
         (Value::Object(fields), false) => {
             for (name, field) in fields {
-                out.line(format!("{name:<18} {}", one_line(&text(field), 2000)))?;
+                out.line(format!("{name:<18} {}", one_line(&text(field), 2000)));
             }
         }
-        _ => out.line(&value)?,
+        _ => out.line(&value),
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(out)
 }
 
 /// A field as people read it: a list of words apart by a space.

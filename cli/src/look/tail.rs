@@ -34,9 +34,8 @@ async fn follow(folder: &Folder, args: &TailArgs) -> Result<ExitCode, Early> {
     loop {
         let access = folder.access_within(OWNER_WAIT).await?;
         let direct = matches!(access, Access::Direct(_));
-        let followed = access.follow(&parent, &run_id, &mut printer).await;
-        access.close().await?;
-        match followed? {
+        match access.follow(&parent, &run_id, &mut printer).await? {
+            Followed::More => {}
             Followed::Ended(code) => return Ok(code),
             // The folder has no owner: the store is not held while we wait for one.
             Followed::Cut if direct => folder.wait_for_owner(NO_OWNER_WAIT).await,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Lookup, RunFilter, System};
-use ghostlight_server::{Client, ControlSocket};
+use ghostlight_server::{Client, ControlSocket, serve_read_only};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -120,18 +120,8 @@ pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<C
             .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
         eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
         // Whoever reaches the port may look, and nothing else: a dispatch is a command.
-        let router = ghostlight_server::read_only(system.clone());
-        tasks.spawn(async move {
-            let serving = axum::serve(listener, router);
-            tokio::select! {
-                () = until(stopped) => {}
-                served = serving => {
-                    if let Err(error) = served {
-                        tracing::error!(%error, "HTTP is not served any more");
-                    }
-                }
-            }
-        });
+        let serving = serve_read_only(listener, system.clone(), until(stopped));
+        tasks.spawn(serving);
     }
     Ok(Control { stop, tasks })
 }

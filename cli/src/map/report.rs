@@ -9,15 +9,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::signals::Stop;
 use crate::fatal::Fatal;
 use crate::inputs::Notes;
 use crate::lines::LineChunk;
 
-/// How many events may wait for a slow terminal or pipe.
+/// How many events may wait for a slow terminal or pipe, and how many bytes they may have.
 const EVENTS_AHEAD: usize = 1024;
+const BYTES_AHEAD: usize = 4 << 20;
+/// What an event takes beside its texts.
+const EVENT_BYTES: usize = 256;
 
 /// Something to print.
 pub(super) enum Event {
@@ -45,6 +48,47 @@ pub(super) enum Event {
     Read(Notes),
     /// Something to tell the user.
     Note(String),
+}
+
+impl Event {
+    fn bytes(&self) -> usize {
+        let texts = match self {
+            Self::Began { .. } | Self::Read(_) => 0,
+            Self::Line { chunk, .. } => chunk.bytes.len(),
+            Self::Ended { end, .. } => end.error.as_ref().map_or(0, String::len),
+            Self::Unreadable(text) | Self::Note(text) => text.len(),
+        };
+        EVENT_BYTES + texts
+    }
+}
+
+/// Where events go in. Waits while too many are there, or too many bytes of them.
+#[derive(Clone)]
+pub(super) struct Events {
+    events: mpsc::Sender<(Event, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+/// Nothing is printed any more.
+pub(super) struct NotPrinted;
+
+impl Events {
+    pub(super) async fn send(&self, event: Event) -> Result<(), NotPrinted> {
+        let room = Arc::clone(&self.room).acquire_many_owned(permits(&event)).await;
+        let room = room.map_err(|_| NotPrinted)?;
+        self.events.send((event, room)).await.map_err(|_| NotPrinted)
+    }
+
+    fn try_send(&self, event: Event) -> Result<(), NotPrinted> {
+        let room = Arc::clone(&self.room).try_acquire_many_owned(permits(&event));
+        let room = room.map_err(|_| NotPrinted)?;
+        self.events.try_send((event, room)).map_err(|_| NotPrinted)
+    }
+}
+
+/// No event is larger than all the room there is.
+fn permits(event: &Event) -> u32 {
+    event.bytes().min(BYTES_AHEAD) as u32
 }
 
 pub(super) struct RunEnd {
@@ -118,7 +162,7 @@ trait Print {
 }
 
 pub(super) struct Reporter {
-    events: mpsc::Sender<Event>,
+    events: Events,
     closed: Arc<Closed>,
     finished: oneshot::Receiver<Totals>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
@@ -127,8 +171,10 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn start(mode: Mode) -> Self {
         let (events, received) = mpsc::channel(EVENTS_AHEAD);
+        let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let closed = Arc::new(Closed::default());
-        let stopped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // Until everything is known to be done.
+        let stopped = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (sender, finished) = oneshot::channel();
         let thread =
             Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
@@ -152,7 +198,7 @@ impl Reporter {
     }
 
     /// Where events go in.
-    pub(super) fn events(&self) -> mpsc::Sender<Event> {
+    pub(super) fn events(&self) -> Events {
         self.events.clone()
     }
 
@@ -206,7 +252,7 @@ impl Closed {
 }
 
 struct Thread {
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<(Event, OwnedSemaphorePermit)>,
     closed: Arc<Closed>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -217,7 +263,7 @@ impl Thread {
         let mut totals = Totals::default();
         let mut broken = false;
         loop {
-            let event = match self.events.try_recv() {
+            let (event, _room) = match self.events.try_recv() {
                 Ok(event) => event,
                 Err(mpsc::error::TryRecvError::Empty) => {
                     broken = broken || !self.closed.took(printer.idle());
@@ -242,5 +288,41 @@ impl Thread {
             self.closed.took(printer.end(&totals));
         }
         totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lines::Stream;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_to_be_printed_is_bounded_by_its_bytes() {
+        let (events, mut received) = mpsc::channel(EVENTS_AHEAD);
+        let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
+        let line = |bytes: usize| Event::Line {
+            run_id: "r".into(),
+            input: "i".into(),
+            sequence: 1,
+            chunk: LineChunk {
+                stream: Stream::Stdout,
+                bytes: vec![b'x'; bytes],
+                partial: false,
+                truncated: false,
+            },
+        };
+        let at_once = async |event| {
+            tokio::time::timeout(Duration::from_secs(1), events.send(event)).await.is_ok()
+        };
+        let mut sent = 0;
+        while at_once(line(200_000)).await {
+            sent += 1;
+        }
+        assert_eq!(sent, BYTES_AHEAD / (200_000 + EVENT_BYTES));
+        // Printed, it makes room for the next one, and anything fits into all the room there is.
+        drop(received.recv().await);
+        assert!(at_once(line(200_000)).await);
+        while received.try_recv().is_ok() {}
+        assert!(at_once(line(2 * BYTES_AHEAD)).await);
     }
 }

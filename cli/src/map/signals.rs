@@ -36,29 +36,32 @@ impl From<Fatal> for Stop {
     }
 }
 
+/// The signals that stop a `map`. `None` is one that was ignored when the program started, as under
+/// `nohup`, or by a shell that starts it in the background.
 pub(super) struct Signals {
-    interrupt: Signal,
-    term: Signal,
-    /// None where it was ignored when the program started, as under `nohup`.
+    interrupt: Option<Signal>,
+    term: Option<Signal>,
     hangup: Option<Signal>,
 }
 
 impl Signals {
     pub(super) fn new() -> Result<Self, Fatal> {
+        let ignored = ignored();
+        let unless_ignored = |kind: SignalKind| match ignored & (1 << (kind.as_raw_value() - 1)) {
+            0 => signal(kind).map(Some),
+            _ => Ok(None),
+        };
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            term: signal(SignalKind::terminate())?,
-            hangup: match is_ignored(SignalKind::hangup()) {
-                true => None,
-                false => Some(signal(SignalKind::hangup())?),
-            },
+            interrupt: unless_ignored(SignalKind::interrupt())?,
+            term: unless_ignored(SignalKind::terminate())?,
+            hangup: unless_ignored(SignalKind::hangup())?,
         })
     }
 
     pub(super) async fn next(&mut self) -> Stop {
         tokio::select! {
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.term.recv() => Stop::Term,
+            () = received(self.interrupt.as_mut()) => Stop::Interrupt,
+            () = received(self.term.as_mut()) => Stop::Term,
             () = received(self.hangup.as_mut()) => Stop::Hangup,
         }
     }
@@ -76,11 +79,10 @@ async fn received(signal: Option<&mut Signal>) {
     }
 }
 
-/// Whether a signal was ignored by whoever started the program: installing a handler would end
-/// that.
-fn is_ignored(kind: SignalKind) -> bool {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+/// The signals that were ignored by whoever started the program, as a mask: installing a handler would
+/// end that.
+fn ignored() -> u64 {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << (kind.as_raw_value() - 1)) != 0
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

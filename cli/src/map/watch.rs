@@ -8,9 +8,8 @@ use std::task::Poll;
 
 use ghostlight::frame::FrameEvent;
 use ghostlight::{After, AgentHandle, Error, Lookup, Run, Status, Tail};
-use tokio::sync::mpsc;
 
-use super::report::{Event, RunEnd};
+use super::report::{Event, Events, RunEnd};
 use crate::batch::{Batch, Command, CommandInput, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{InputError, RunIds};
@@ -59,7 +58,7 @@ pub(super) struct Watcher {
     pub(super) batch: String,
     /// When the program began: what ended earlier was done before.
     pub(super) began_ms: u64,
-    pub(super) events: mpsc::Sender<Event>,
+    pub(super) events: Events,
 }
 
 impl Watcher {

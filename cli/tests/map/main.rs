@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod basics;
+mod detach;
+mod drain;
+mod folder;
 mod full_disk;
 mod interruptions;
 mod look;

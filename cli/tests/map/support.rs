@@ -201,6 +201,18 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+        let is_ignored = ignored & (1 << (signal.as_raw() - 1)) != 0;
+        assert!(
+            !is_ignored,
+            "run the tests where {signal:?} is not ignored: not in the background"
+        );
+        self.signal_ignored(signal);
+    }
+
+    pub(crate) fn signal_ignored(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).unwrap();
         kill_process(pid, signal).unwrap();
     }

@@ -20,7 +20,8 @@ const EVENT_BYTES_MAX: usize = 16 << 20;
 ///
 /// It ends after the run's hard end, and after nothing else: when the owner goes away first, the
 /// last item is [`ClientError::Cut`], and when the run is cleared, a problem with code `cleared`.
-/// What is not read is not sent: the owner reads it from the log later.
+/// What is not read is not sent, and after 30 s of that the owner cuts the stream: ask again, and the
+/// owner reads it from the log.
 #[derive(Debug)]
 pub struct FrameStream {
     source: Option<(Incoming, Driver)>,

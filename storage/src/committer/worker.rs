@@ -13,9 +13,9 @@ pub(super) async fn run<B: Backend>(mut backend: B, queue: EndOnDrop) {
     let unsynced_max = backend.unsynced_max();
     while let Some(turn) = queue.next(unsynced_max).await {
         let done = async {
-            read_all(&mut backend, turn.reads_before).await?;
+            read_all(&mut backend, queue, turn.reads_before).await?;
             commit(&mut backend, queue, turn.group).await?;
-            read_all(&mut backend, turn.reads_after).await
+            read_all(&mut backend, queue, turn.reads_after).await
         };
         // Whatever is in hand when the queue ends is dropped, unwritten if the backend still waits
         // for its latency; the dropped answers tell their waiters.
@@ -95,24 +95,33 @@ async fn commit<B: Backend>(
 }
 
 /// Reads one after the other. Only a read that tells of a failed store is an error.
-async fn read_all<B: Backend>(backend: &mut B, reads: Vec<Read>) -> Result<(), Error> {
+async fn read_all<B: Backend>(
+    backend: &mut B,
+    queue: &Queue,
+    reads: Vec<Read>,
+) -> Result<(), Error> {
     for Read { what, room: _room } in reads {
         match what {
             // Nobody waits for it any more: a read that was given up costs nothing.
             What::Get { answer, .. } if answer.is_closed() => {}
             What::Scan { answer, .. } if answer.is_closed() => {}
-            What::Get { key, answer } => finish(answer, backend.get(key).await)?,
+            What::Get { key, answer } => finish(queue, answer, backend.get(key).await)?,
             What::Scan { prefix, after, limit, answer } => {
-                finish(answer, backend.scan(prefix, after, limit).await)?;
+                finish(queue, answer, backend.scan(prefix, after, limit).await)?;
             }
         }
     }
     Ok(())
 }
 
-fn finish<T>(answer: Answer<T>, result: Result<T, Error>) -> Result<(), Error> {
+fn finish<T>(queue: &Queue, answer: Answer<T>, result: Result<T, Error>) -> Result<(), Error> {
     let failed = match &result {
-        Err(why @ Error::Poisoned { .. }) => Err(why.clone()),
+        Err(why @ Error::Poisoned { .. }) => {
+            // As after a failed commit: before anybody is told, and before whatever else is in hand is
+            // dropped.
+            queue.end(why.clone());
+            Err(why.clone())
+        }
         _ => Ok(()),
     };
     send(answer, result);

@@ -38,6 +38,46 @@ async fn a_panic_of_the_engine_is_a_failed_write() {
     assert!(matches!(committer.commit(Batch::new()).await, Err(Error::Poisoned { .. })));
 }
 
+/// Asks the committer, in the very moment in which an answer comes, whether it takes anything.
+struct AsksWhenWoken {
+    committer: Committer,
+    told: std::sync::Mutex<Vec<Option<Error>>>,
+}
+
+impl std::task::Wake for AsksWhenWoken {
+    fn wake(self: Arc<Self>) {
+        let room = poll_once(std::pin::pin!(self.committer.reserve(1)));
+        let refused = room.and_then(|room| room.map(drop).err());
+        self.told.lock().unwrap().push(refused);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_read_ends_the_store_before_anybody_is_told() {
+    let broken = || Err(Error::Poisoned { why: "cannot be read".into() });
+    let store = Faulty(|batches: &[Batch]| Ok(vec![Ok(()); batches.len()]), broken);
+    let (committer, _handle) = Committer::with_backend(backend::Inline(store));
+    let asks = Arc::new(AsksWhenWoken { committer: committer.clone(), told: Default::default() });
+    let waker = std::task::Waker::from(Arc::clone(&asks));
+    let mut cx = std::task::Context::from_waker(&waker);
+    let mut read = std::pin::pin!(committer.get(b"a".to_vec()));
+    assert!(read.as_mut().poll(&mut cx).is_pending());
+    let mut other = std::pin::pin!(committer.get(b"b".to_vec()));
+    assert!(other.as_mut().poll(&mut cx).is_pending());
+    let mut commit = std::pin::pin!(committer.enqueue(Batch::new().put("a", "1")));
+    assert!(commit.as_mut().poll(&mut cx).is_pending());
+
+    while asks.told.lock().unwrap().len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let poisoned = |error: &Error| matches!(error, Error::Poisoned { .. });
+    assert!(read.await.is_err_and(|error| poisoned(&error)));
+    assert!(other.await.is_err_and(|error| poisoned(&error)));
+    assert!(commit.await.is_err_and(|error| poisoned(&error)));
+    let told = asks.told.lock().unwrap();
+    assert!(told.iter().all(|told| told.as_ref().is_some_and(poisoned)), "{told:?}");
+}
+
 #[tokio::test]
 async fn an_engine_that_gives_too_few_answers_acknowledges_nothing() {
     let store = Faulty(|_: &[Batch]| Ok(Vec::new()), || Ok(None));

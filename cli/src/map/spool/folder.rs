@@ -1,0 +1,230 @@
+//! The files of a spool: `spool.json`, and the inputs (NUL-separated, synced) that it names.
+//!
+//! Inputs are written under a name that is new, and `spool.json` is renamed into its place after them:
+//! a spool is whole, as it was or as it is to be, or not there.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ghostlight::prelude::{Deserialize, Serialize};
+
+use crate::batch::Text;
+use crate::fatal::Fatal;
+use crate::inputs::{InputHash, Inputs, RunIds, Source};
+use crate::map::feed::{Feed, Item};
+
+const VERSION: u32 = 1;
+
+/// What a spooled batch has to know beside its inputs.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SpoolFile {
+    version: u32,
+    pub(super) command: Vec<Text>,
+    pub(super) cwd: Text,
+    pub(super) jobs: Option<u32>,
+    pub(super) max_attempts: u32,
+    pub(super) no_sync: bool,
+    /// The number of the file of inputs.
+    inputs: u64,
+    /// Every input has come to its end.
+    pub(super) done: bool,
+}
+
+impl SpoolFile {
+    pub(super) fn new(
+        command: Vec<Text>,
+        cwd: Text,
+        jobs: Option<u32>,
+        max_attempts: u32,
+        no_sync: bool,
+    ) -> Self {
+        Self { version: VERSION, command, cwd, jobs, max_attempts, no_sync, inputs: 0, done: false }
+    }
+}
+
+/// Where a batch is spooled. Its methods block.
+pub(super) struct SpoolFolder {
+    path: PathBuf,
+}
+
+impl SpoolFolder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// What is spooled; `None` if nothing is.
+    pub(super) fn read(&self) -> Result<Option<SpoolFile>, Fatal> {
+        let path = self.path.join("spool.json");
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Fatal::from(error).while_doing(path.display())),
+        };
+        let file: SpoolFile = serde_json::from_slice(&bytes)
+            .map_err(|error| Fatal::from(error).while_doing(path.display()))?;
+        if file.version != VERSION {
+            let (path, version) = (path.display(), file.version);
+            let text = format!("{path} has version {version}, which this program does not know");
+            return Err(Fatal::new(text));
+        }
+        Ok(Some(file))
+    }
+
+    /// The file with the inputs.
+    pub(super) fn inputs(&self, file: &SpoolFile) -> PathBuf {
+        self.path.join(format!("inputs.{}", file.inputs))
+    }
+
+    /// Puts inputs aside, beside those of before that are not done.
+    pub(super) fn put(&self, feed: Feed, mut file: SpoolFile) -> Result<(), Fatal> {
+        let before = self.read()?;
+        std::fs::create_dir_all(&self.path)?;
+        file.inputs = before.as_ref().map_or(0, |before| before.inputs) + 1;
+        let undone = before.filter(|before| !before.done).map(|before| self.inputs(&before));
+        let written = self.write_inputs(feed, undone, &self.inputs(&file));
+        if written.is_err() {
+            let _ = std::fs::remove_file(self.inputs(&file));
+            // Unless something is put aside already: then it is not empty.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+        written?;
+        self.write(&file)?;
+        self.remove_others(&file);
+        Ok(())
+    }
+
+    /// Records what is spooled, durably; its inputs are there.
+    pub(super) fn write(&self, file: &SpoolFile) -> Result<(), Fatal> {
+        let new = self.path.join("spool.json.new");
+        let mut json = File::create(&new)?;
+        json.write_all(&serde_json::to_vec(file)?)?;
+        json.sync_all()?;
+        std::fs::rename(new, self.path.join("spool.json"))?;
+        Ok(File::open(&self.path)?.sync_all()?)
+    }
+
+    /// An input is put aside as often as it comes in the list that has it more often: its runs are those
+    /// of both lists, and none is added by the same command line.
+    fn write_inputs(
+        &self,
+        mut feed: Feed,
+        undone: Option<PathBuf>,
+        path: &Path,
+    ) -> Result<(), Fatal> {
+        let mut out = BufWriter::new(File::create(path)?);
+        let mut put = |input: &OsStr| {
+            out.write_all(input.as_bytes())?;
+            out.write_all(&[0])
+        };
+        let (mut before, mut now) = (RunIds::new(), RunIds::new());
+        if let Some(undone) = undone {
+            for input in Inputs::open(Source::Spool(undone))? {
+                let input = input?;
+                before.next_occurrence(&InputHash::of(&input));
+                put(&input)?;
+            }
+        }
+        let mut failed = 0u64;
+        while let Some(item) = feed.blocking_next() {
+            match item {
+                Item::Input(input) if input.as_bytes().contains(&0) => {
+                    eprintln!("ghostlight: an input with a NUL byte cannot be an argument");
+                    failed += 1;
+                }
+                Item::Input(input) => {
+                    let hash = InputHash::of(&input);
+                    if now.next_occurrence(&hash) >= before.occurrences(&hash) {
+                        put(&input)?;
+                    }
+                }
+                Item::Failed(error) => {
+                    eprintln!("ghostlight: {error}");
+                    failed += 1;
+                }
+                Item::Notes(_) => {}
+            }
+        }
+        if failed > 0 {
+            return Err(Fatal::new(format!("{failed} inputs cannot be had; nothing was started")));
+        }
+        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        Ok(file.sync_all()?)
+    }
+
+    /// Removes the inputs of before, and those that a crash has left half-written.
+    fn remove_others(&self, file: &SpoolFile) {
+        let kept = self.inputs(file);
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let is_inputs = entry.file_name().as_bytes().starts_with(b"inputs.");
+            if is_inputs && entry.path() != kept {
+                // They are in nobody's way, and the next spool tries again.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(words: &[&str]) -> Feed {
+        let words = words.iter().map(Into::into).collect();
+        Feed::open(Source::Arguments(words), 8).unwrap()
+    }
+
+    fn file() -> SpoolFile {
+        SpoolFile::new(Vec::new(), Text::from(OsStr::new("/")), None, 10, false)
+    }
+
+    fn spooled(folder: &SpoolFolder) -> Vec<String> {
+        let file = folder.read().unwrap().unwrap();
+        let inputs = Inputs::open(Source::Spool(folder.inputs(&file))).unwrap();
+        inputs.map(|input| input.unwrap().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn inputs_that_are_not_done_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool"));
+        folder.put(feed(&["a", "b", "a"]), file()).unwrap();
+        folder.put(feed(&["a", "c", "a", "a"]), file()).unwrap();
+        assert_eq!(spooled(&folder), ["a", "b", "a", "c", "a"]);
+        folder.put(feed(&["b", "a"]), file()).unwrap();
+        assert_eq!(spooled(&folder), ["a", "b", "a", "c", "a"]);
+
+        let read = folder.read().unwrap().unwrap();
+        folder.write(&SpoolFile { done: true, ..read }).unwrap();
+        folder.put(feed(&["d"]), file()).unwrap();
+        assert_eq!(spooled(&folder), ["d"]);
+        assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    /// As after a kill at any place in between.
+    #[test]
+    fn a_spool_that_is_not_whole_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().to_owned());
+        folder.put(feed(&["a"]), file()).unwrap();
+        let next = SpoolFile { inputs: 2, ..file() };
+        folder.write_inputs(feed(&["b"]), None, &folder.inputs(&next)).unwrap();
+        assert_eq!(spooled(&folder), ["a"]);
+        folder.put(feed(&["c"]), file()).unwrap();
+        assert_eq!(spooled(&folder), ["a", "c"]);
+        assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_refused_list_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().to_owned());
+        folder.put(feed(&["a"]), file()).unwrap();
+        assert!(folder.put(feed(&["b", "c\0d"]), file()).is_err());
+        assert_eq!(spooled(&folder), ["a"]);
+        assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+}

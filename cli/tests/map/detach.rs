@@ -1,0 +1,86 @@
+//! Batches in the background.
+
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Ended, Place};
+
+/// The process that a detached batch goes on in.
+fn background(detached: &Ended) -> Pid {
+    let said = String::from_utf8_lossy(&detached.stdout);
+    let pid = said.split("(process ").nth(1).and_then(|rest| rest.split(')').next());
+    Pid::from_raw(pid.unwrap().parse().unwrap()).unwrap()
+}
+
+/// Runs the program again for as long as the owner before is not gone.
+fn run_once_free(place: &Place, args: &[&str]) -> Ended {
+    loop {
+        let ended = place.run(args);
+        if ended.code() != Some(2) {
+            return ended;
+        }
+        assert!(ended.stderr.contains("is in use by process"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn inputs_put_aside_before_are_not_lost() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> log";
+    let detach = ["map", "--batch", "b", "--jobs", "1", "--detach"];
+    let command = ["--", "sh", "-c", script];
+    let args = |inputs: &[&'static str]| [&detach, inputs, &command].concat();
+    let first = place.run(args(&["1", "2", "3", "4", "5", "6", "7", "8", "9"]));
+    assert_eq!(first.code(), Some(0), "{}", first.stderr);
+    kill_process(background(&first), Signal::KILL).unwrap();
+    let second = run_once_free(&place, &args(&["9", "10"]));
+    assert_eq!(second.code(), Some(0), "{}", second.stderr);
+    gate.open(10);
+    let ended = run_once_free(&place, &["map", "--batch", "b"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["1", "10", "2", "3", "4", "5", "6", "7", "8", "9"]);
+
+    // Once they are done, they are over.
+    assert_eq!(place.run(["clear"]).stdout, b"10 runs were removed\n");
+    let third = place.run(args(&["11"]));
+    assert_eq!(third.code(), Some(0), "{}", third.stderr);
+    gate.open(1);
+    let ended = run_once_free(&place, &["map", "--batch", "b"]);
+    assert!(ended.stderr.contains("1  completed"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_stop_while_inputs_are_put_aside_says_which() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let place = Place::new();
+        let mut map = place.ghostlight(["map", "--detach", "--", "echo", "{}"]);
+        let mut map = place.spawn(map.stdin(std::process::Stdio::piped()));
+        let list = map.stdin();
+        while !place.path(".ghostlight/spool").exists() {}
+        map.signal(signal);
+        assert_eq!(map.wait().code(), Some(code));
+        drop(list);
+    }
+}
+
+/// As a shell without job control starts programs in the background.
+#[test]
+fn signals_that_were_ignored_stay_so() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = format!(
+        "trap '' INT TERM HUP; exec {} map x -- sh -c 'echo begin; dd bs=1 count=1 < gate 2>&1'",
+        env!("CARGO_BIN_EXE_ghostlight")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(place.path(""));
+    let mut map = place.spawn(&mut shell);
+    assert_eq!(map.read_lines(1), ["begin"]);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        map.signal_ignored(signal);
+    }
+    gate.open(1);
+    assert_eq!(map.wait().code(), Some(0));
+}

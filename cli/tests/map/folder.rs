@@ -1,0 +1,84 @@
+//! What those who look do to the folder, and to each other.
+
+use crate::support::Place;
+
+#[test]
+fn a_reader_that_is_not_read_holds_no_folder() {
+    let place = Place::new();
+    // More than a pipe holds, of runs and of output.
+    let inputs: Vec<String> = (0..150).map(|at| format!("{at:0>500}")).collect();
+    let mut args = vec!["map", "--no-sync", "--batch", "many"];
+    args.extend(inputs.iter().map(String::as_str));
+    args.extend(["--", "true", "{}"]);
+    assert_eq!(place.run(&args).code(), Some(0));
+    let script = "head -c 300000 /dev/zero";
+    assert_eq!(
+        place.run(["map", "--batch", "long", "x", "--", "sh", "-c", script]).code(),
+        Some(0)
+    );
+
+    let mut list = place.start(["runs", "--json"]);
+    let long = place.run(["runs", "--json", "--batch", "long"]);
+    let long: serde_json::Value = serde_json::from_slice(&long.stdout).unwrap();
+    let tail = place.start(["tail", "--batch", "long", long["runId"].as_str().unwrap()]);
+    // It has begun to print.
+    list.read_lines(1);
+    let map = place.run(["map", "--batch", "other", "y", "--", "echo", "{}"]);
+    assert_eq!((map.code(), map.stdout), (Some(0), b"y\n".to_vec()), "{}", map.stderr);
+    assert_eq!(list.wait().stdout.iter().filter(|byte| **byte == b'\n').count(), 150);
+    assert_eq!(tail.wait().stdout.len(), 300_000);
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let place = Place::new();
+    let foreign = place.path("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    let looks: [&[&str]; 5] = [
+        &["runs"],
+        &["show", "0123456789"],
+        &["tail", "0123456789"],
+        &["cancel", "0123456789"],
+        &["clear"],
+    ];
+    let look = |files: usize| {
+        for look in looks {
+            let ended = place.run([look, &["--data", "foreign"]].concat());
+            assert_eq!(ended.code(), Some(2), "{look:?}: {}", ended.stderr);
+            assert!(ended.stderr.contains("there are no runs in foreign"), "{}", ended.stderr);
+            assert_eq!(std::fs::read_dir(&foreign).unwrap().count(), files, "{look:?}");
+        }
+    };
+    look(0);
+    std::fs::write(foreign.join("lock"), "of another program\n").unwrap();
+    look(1);
+    std::fs::create_dir(foreign.join("store")).unwrap();
+    look(2);
+    let map = place.run(["map", "--data", "foreign", "a", "--", "true"]);
+    assert_eq!(map.code(), Some(2));
+    assert!(map.stderr.contains("was not made by this program"), "{}", map.stderr);
+    assert_eq!(std::fs::read(foreign.join("lock")).unwrap(), b"of another program\n");
+    assert_eq!(std::fs::read_dir(foreign).unwrap().count(), 2);
+}
+
+#[test]
+fn a_run_is_found_beside_one_that_was_cleared_in_another_batch() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    assert_eq!(place.run(["map", "--batch", "a", "x", "--", "true"]).code(), Some(0));
+    assert_eq!(place.run(["map", "--batch", "keep", "y", "--", "true"]).code(), Some(0));
+    let cleared = place.run(["runs", "--json", "--batch", "a"]);
+    let cleared: serde_json::Value = serde_json::from_slice(&cleared.stdout).unwrap();
+    let id = cleared["runId"].as_str().unwrap();
+    let script = "echo begin; exec dd bs=1 count=1 < gate 2> /dev/null";
+    let mut map = place.start(["map", "--batch", "b", "x", "z", "--", "sh", "-c", script]);
+    map.read_lines(1);
+    // Through the owner, so that others of its runs are looked at, too.
+    assert_eq!(place.run(["clear", "--batch", "a"]).stdout, b"1 run was removed\n");
+    assert_eq!(place.run(["show", id]).code(), Some(0));
+    let cancelled = place.run(["cancel", id]);
+    assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    assert_eq!(place.run(["tail", id]).code(), Some(1));
+    gate.open(1);
+    assert_eq!(map.wait().code(), Some(1));
+}

@@ -1,0 +1,73 @@
+//! A system that goes on with the runs of one agent alone.
+
+use ghostlight::prelude::*;
+use ghostlight::storage::MemoryStore;
+use ghostlight::{AgentPath, Lookup, RunFilter, SystemBuilder};
+
+use crate::bench::{Bench, Capped, Do, Worker, bounded, hold, say};
+use crate::support::Assistant;
+
+async fn started(
+    store: &MemoryStore,
+    worker: &Worker,
+    only: Option<&str>,
+) -> (System, AgentHandle<Capped>, Bench) {
+    let bench = worker.bench.clone();
+    let mut builder = SystemBuilder::on_memory_store(store.clone()).seed(1);
+    if let Some(only) = only {
+        builder = builder.resume_only(AgentPath::root("Capped", only).unwrap());
+    }
+    let builder = builder.agent(Assistant).agent(Capped(2, AtCap::Queue)).child(worker.clone());
+    let system = builder.start().await.unwrap();
+    let capped = system.agent::<Capped>("a").unwrap();
+    (system, capped, bench)
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_of_others_rest_and_are_shown_cancelled_and_cleared() {
+    bounded(async {
+        let (store, worker) = (MemoryStore::new(), Worker::default());
+        let (system, capped, bench) = started(&store, &worker, None).await;
+        for id in ["1", "2", "3", "4"] {
+            let work = if id == "1" { Do::UntilCancelled } else { hold("g") };
+            capped.start::<Worker>(work).id(id).await.unwrap();
+        }
+        bench.seen("enter 2", 1).await;
+        system.crash().await;
+
+        let (system, capped, bench) = started(&store.reopen(), &worker, Some("b")).await;
+        let other = system.agent::<Capped>("b").unwrap();
+        other.run::<Worker>(say("x")).id("5").await.unwrap().completed().unwrap();
+        assert_eq!(capped.inspect("1").await.unwrap().unwrap().run.status, Status::Running);
+        assert!(capped.inspect("3").await.unwrap().unwrap().run.queued);
+        capped.start::<Worker>(say("y")).id("6").await.unwrap();
+        // Every timer there may be.
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(bench.entered(), ["1", "2", "5"]);
+
+        // One that may have begun something comes to its end in its own code.
+        capped.agent_ref().cancel("1", "enough").await.unwrap();
+        let mut tail = capped.tail("1", After::START).await.unwrap();
+        while tail.next().await.is_some() {}
+        assert_eq!(bench.entered(), ["1", "2", "5", "1"]);
+        assert_eq!(bench.count("cancelled 1"), 1);
+        assert_eq!(capped.inspect("1").await.unwrap().unwrap().run.status, Status::Aborted);
+        capped.agent_ref().cancel("3", "enough").await.unwrap();
+        assert_eq!(capped.inspect("3").await.unwrap().unwrap().run.status, Status::Aborted);
+        let filter = RunFilter { status: vec![Status::Running], ..RunFilter::default() };
+        assert_eq!(capped.clear(&filter).await.unwrap(), 1);
+        assert_eq!(bench.entered(), ["1", "2", "5", "1", "2"]);
+        let cleared = capped.agent_ref().lookup("2").await.unwrap();
+        assert!(matches!(cleared, Lookup::Cleared), "{cleared:?}");
+        system.crash().await;
+
+        let (_system, capped, bench) = started(&store.reopen(), &worker, None).await;
+        bench.open("g");
+        for id in ["4", "6"] {
+            let run = capped.attach::<Worker>(id).await.unwrap().unwrap();
+            run.outcome().await.unwrap().completed().unwrap();
+        }
+        assert_eq!(bench.entered(), ["1", "2", "5", "1", "2", "4", "6"]);
+    })
+    .await;
+}
