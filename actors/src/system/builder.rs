@@ -189,6 +189,7 @@ impl SystemBuilder {
         let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };
         let system = System { inner: Arc::new(inner) };
         supervise(&node, seed).await?;
+        node.spawn(Arc::clone(&node).watch_supervisors());
         node.spawn(Arc::clone(&node).watch_store());
         node.spawn(timers::run(Arc::clone(&node)));
         node.spawn(recover::sweep(Arc::clone(&node)));
