@@ -26,6 +26,7 @@ use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
+pub(crate) use cancel::cancel_unregistered;
 pub(crate) use clear::{bury, children, purge};
 pub(crate) use start::{joins, start_existing};
 pub(crate) use stored::{CLEARED, Stored, inspect, is_cleared, outcome, outcome_of_cleared};

@@ -152,7 +152,7 @@ async fn cancel_entering(
         let (record, writer) = (owned.record.clone(), owned.writer.clone());
         let (record_revision, head) = (owned.record_revision, writer.head);
         let stored = Stored { record, record_revision, head, head_revision: writer.head_revision };
-        abort(args, stored, writer, reason).await
+        abort(&args.node, &args.path, stored, writer, reason).await
     };
     match cancelled.await {
         Ok(()) => {

@@ -54,7 +54,7 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
             found.live.push(run_id);
         } else if !record.waiting
             && (!node.waits.is_outside(run) || node.waits.is_called(run))
-            && node.kinds.contains(&record.agent_type)
+            && node.kinds.executes(&record.agent_type)
         {
             found.lost.push(run_id);
         }

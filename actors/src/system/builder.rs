@@ -127,8 +127,9 @@ impl SystemBuilder {
         self
     }
 
-    /// Starts although the store has live runs of types that are not registered: they are left
-    /// alone, and go on once their type is registered again.
+    /// Starts although the store has live runs of types that are not registered, or not as children:
+    /// they are left alone, and go on once their type is registered again. They can be cancelled and
+    /// cleared, and what is above them too.
     pub fn park_unregistered(mut self) -> Self {
         self.park_unregistered = true;
         self
@@ -158,7 +159,8 @@ impl SystemBuilder {
     ///
     /// # Errors
     /// Kinds that cannot be registered; a store that cannot be opened, above all
-    /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered.
+    /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered, or not as a
+    /// child.
     ///
     /// # Cancel safety
     /// Dropped, the store is closed again.
