@@ -274,8 +274,10 @@ impl AgentState {
         let Some(Lane::Live(_)) = self.lanes.get(&run_id) else { return };
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
-            RunExit::Ended | RunExit::Parked => {
+            RunExit::Ended => _ = self.slots.remove(&run),
+            RunExit::Parked => {
                 self.slots.remove(&run);
+                self.args.node.live.set_left(run, true);
             }
             RunExit::Waiting => {
                 // What it waits for has come while it was on its way out.

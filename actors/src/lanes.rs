@@ -224,10 +224,22 @@ fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
         }
         error => {
             tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            args.node.live.set_left(run, is_lasting(error));
             args.node.call_waiting(run);
         }
     }
     LaneEnd::UNCHANGED
+}
+
+/// Whether trying to enter a run again comes to the same, in this process.
+fn is_lasting(error: &Error) -> bool {
+    use ghostlight_storage::Error::{Corrupt, TooNew};
+    matches!(
+        error,
+        Error::NotAChild(_)
+            | Error::UnknownType { .. }
+            | Error::Storage(Corrupt { .. } | TooNew { .. })
+    )
 }
 
 /// Hands a run over to an actor of its own: the epoch is durable, and from here on the actor alone

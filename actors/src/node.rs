@@ -250,7 +250,7 @@ impl Node {
                 return;
             }
             let needed = match lanes::look_around(&args).await {
-                Ok(found) => found.needs_agent(node.clock.now_ms()),
+                Ok(found) => found.needs_agent(&args),
                 // Whoever asks for the agent next is told of it.
                 Err(_) => false,
             };

@@ -138,6 +138,7 @@ pub(super) async fn resume(
         Phase::Starting | Phase::Running => {
             let began_here = began_here(args, run).await?;
             if is_parked(&stored.record) && began_here {
+                node.live.set_left(run, true);
                 return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
@@ -175,6 +176,7 @@ pub(super) async fn resume(
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     // If its parent is lost before the end is recorded, the end is decided again.
     node.live.set_lost(run, decided.is_some());
+    node.live.set_left(run, false);
     // Its code is about to register what it waits for anew.
     node.waits.release(run);
     let revision = stored.record_revision + 1;

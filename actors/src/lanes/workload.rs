@@ -25,9 +25,11 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Whether any of it is for the agent to do now.
-    pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
-        !self.lost.is_empty()
+    /// Whether any of it is for the agent to do now, and can be done.
+    pub(crate) fn needs_agent(&self, args: &AgentArgs) -> bool {
+        let is_left = |run_id| args.node.live.is_left(RunKey::new(&args.path, run_id));
+        let now_ms = args.node.clock.now_ms();
+        !self.lost.iter().all(is_left)
             || self.queued > 0
             || self.owed.iter().any(|(_, owed)| owed.due_ms <= now_ms)
     }
