@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::code::guarded;
 use crate::lanes::{self, Admission, Cause, Entering, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
@@ -142,7 +143,9 @@ impl Actor for AgentActor {
             AgentMsg::Run(run_id, request) => state.request(&myself, run_id, request),
             AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
             AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
-            AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
+            AgentMsg::LaneDone(run_id, Ok(end)) => state.lane_done(&myself, run_id, end),
+            // A bug. Nobody knows how far the operation came, but a new life looks at the store.
+            AgentMsg::LaneDone(_, Err(panic)) => return Err(panic.into()),
             AgentMsg::Owed(run_id, work) => state.turns.owe(run_id, work),
             AgentMsg::OwedAgain(run_id) => {
                 let work = state.args.node.turns.token();
@@ -215,8 +218,11 @@ impl AgentState {
     fn operate(&self, myself: &ActorRef<AgentMsg>, run_id: RunId, operation: Operation) {
         let (args, actor) = (self.args.clone(), myself.clone());
         let task = async move {
-            let end = lanes::operate(&args, &run_id, operation).await;
-            let _ = actor.cast(AgentMsg::LaneDone(run_id, end));
+            let operated = guarded({
+                let run_id = run_id.clone();
+                Box::pin(async move { lanes::operate(&args, &run_id, operation).await })
+            });
+            let _ = actor.cast(AgentMsg::LaneDone(run_id, operated.await));
         };
         self.args.node.spawn(self.args.operations.track_future(task));
     }

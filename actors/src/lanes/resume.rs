@@ -13,12 +13,13 @@ use super::cancel::try_cancel;
 use super::{
     Cancelled, Cause, Entering, LaneEnd, Owned, Stored, not_entered, spawn, unless_cancelled,
 };
-use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
+use crate::code::caught;
 use crate::finalise::{Decided, commit_all};
 use crate::past::Past;
 use crate::place::Permit;
+use crate::{Error, RunError};
 
 /// Gives a queued run its slot.
 pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, Error> {
@@ -255,7 +256,14 @@ fn lose_attempt(
     let child = args.node.kinds.child(&record.agent_type)?;
     let progressed = progress_end > record.attempt_began_at;
     record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
-    let policy = child.recovery();
+    let policy = match caught(|| child.recovery()) {
+        Ok(policy) => policy,
+        Err(_) if cancelling => return Ok(Some(Decided::Aborted)),
+        Err(panic) => {
+            let error = RunError::new(format!("recovery policy: {panic}")).kind("panic");
+            return Ok(Some(Decided::Failed(error.failure)));
+        }
+    };
     match policy.next(record.futile) {
         NextAttempt::GiveUp if cancelling => Ok(Some(Decided::Aborted)),
         NextAttempt::GiveUp => {
