@@ -59,8 +59,8 @@ pub(crate) struct AgentState {
     lanes: BTreeMap<RunId, Lane>,
     /// The runs that hold a slot under the cap, those that are being dispatched included.
     slots: BTreeSet<RunKey>,
-    /// The dispatches that are being recorded, or refused.
-    starting: BTreeSet<RunId>,
+    /// The dispatches that are being recorded, or refused, with their numbers in the queue.
+    starting: BTreeMap<RunId, Option<u64>>,
     /// The runs that were given a slot, and may turn out to need none.
     provisional: BTreeSet<RunId>,
     /// The dispatches that the cap refuses if none of those gives its slot back, in order.
@@ -70,6 +70,8 @@ pub(crate) struct AgentState {
     next_queue_number: u64,
     queued: usize,
     admitting: bool,
+    /// The queued runs whose admission has failed, and when.
+    passed_over: BTreeMap<RunId, Instant>,
     pub(crate) turns: Turns,
     /// When the last message came that was no timer.
     active_at: Instant,
@@ -96,7 +98,7 @@ impl Actor for AgentActor {
         let mut state = AgentState {
             lanes: BTreeMap::new(),
             slots: found.slots,
-            starting: BTreeSet::new(),
+            starting: BTreeMap::new(),
             provisional: BTreeSet::new(),
             deferred: VecDeque::new(),
             settling: Vec::new(),
@@ -104,6 +106,7 @@ impl Actor for AgentActor {
             next_queue_number: found.next_queue_number,
             queued: found.queued,
             admitting: false,
+            passed_over: BTreeMap::new(),
             turns: Turns::new(&args.node, found.owed),
             active_at: Instant::now(),
             idle_timer: false,
@@ -162,7 +165,7 @@ impl Actor for AgentActor {
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
                 let deferred = state.deferred.iter().map(|(run_id, ..)| run_id);
-                let waiting = state.starting.iter().chain(deferred).cloned().collect();
+                let waiting = state.starting.keys().chain(deferred).cloned().collect();
                 state.settling.push((waiting, reply));
                 state.settle();
             }
@@ -243,7 +246,7 @@ impl AgentState {
         self.queued = self.queued.saturating_add_signed(end.queued);
         match end.admission {
             Some(Admission::Done) => self.admitting = false,
-            Some(Admission::Failed) => self.admit_later(myself),
+            Some(Admission::Failed) => self.pass_over(&run_id),
             None => {}
         }
         if let Some(entering) = end.entering {

@@ -126,7 +126,7 @@ pub(crate) struct LaneEnd {
 pub(crate) enum Admission {
     /// The next one may follow.
     Done,
-    /// Nothing has changed, and the same run would be next.
+    /// Nothing has changed, and the run would be next again.
     Failed,
 }
 
