@@ -66,6 +66,8 @@ pub(crate) struct AgentState {
     /// The dispatches that the cap refuses if none of those gives its slot back, in order.
     deferred: VecDeque<(RunId, Box<StartRun>, Reply<Started>)>,
     settling: Vec<(BTreeSet<RunId>, Reply<()>)>,
+    /// The readers of queued runs that are not shown yet.
+    hidden: BTreeMap<RunId, Vec<Reply<Option<()>>>>,
     _life: DropGuard,
     next_queue_number: u64,
     queued: usize,
@@ -102,6 +104,7 @@ impl Actor for AgentActor {
             provisional: BTreeSet::new(),
             deferred: VecDeque::new(),
             settling: Vec::new(),
+            hidden: BTreeMap::new(),
             _life: args.life.clone().drop_guard(),
             next_queue_number: found.next_queue_number,
             queued: found.queued,
@@ -232,12 +235,21 @@ impl AgentState {
 
     fn lane_done(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, end: LaneEnd) {
         let run = RunKey::new(&self.args.path, &run_id);
-        let pending = match self.lanes.remove(&run_id) {
+        let mut pending = match self.lanes.remove(&run_id) {
             Some(Lane::Busy(pending) | Lane::Entering { pending, .. } | Lane::Live(pending)) => {
                 pending
             }
             None => VecDeque::new(),
         };
+        if let Some(reply) = end.hidden {
+            let readers = self.hidden.entry(run_id.clone()).or_default();
+            readers.retain(|reader| !reader.is_closed());
+            readers.push(reply);
+        } else if end.entering.is_some() || end.holds_slot.is_some() {
+            // It may have left the queue.
+            let readers = self.hidden.remove(&run_id).into_iter().flatten();
+            pending.extend(readers.map(RunRequest::Tail));
+        }
         match end.holds_slot {
             Some(true) => _ = self.slots.insert(run),
             Some(false) => _ = self.slots.remove(&run),

@@ -10,7 +10,7 @@ mod workload;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{RunId, RunKey};
+use ghostlight_protocol::{Phase, RunId, RunKey};
 use ghostlight_storage::records::RunRecord;
 use ghostlight_supervisor::ChildSpec;
 use tokio::sync::oneshot;
@@ -119,6 +119,8 @@ pub(crate) struct LaneEnd {
     pub(crate) admission: Option<Admission>,
     /// Why the run, which goes on, was not cancelled.
     pub(crate) not_cancelled: Option<Error>,
+    /// A reader who may see the run only once it has left the queue.
+    pub(crate) hidden: Option<Reply<Option<()>>>,
 }
 
 /// What an admission from the queue came to.
@@ -138,6 +140,7 @@ impl LaneEnd {
         queued: 0,
         admission: None,
         not_cancelled: None,
+        hidden: None,
     };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
@@ -185,6 +188,13 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Cancel { reason, reply } => cancel::cancel(args, run_id, reason, reply).await,
         Operation::Tail { reply } => {
             let stored = Stored::read(args, run_id).await;
+            if let Ok(Some(Stored { record, .. })) = &stored
+                && record.state.phase == Phase::Queued
+                && args.kind.hooks.start.is_some()
+            {
+                // Frame 0 is shown after the start hook.
+                return LaneEnd { hidden: Some(reply), ..LaneEnd::UNCHANGED };
+            }
             let _ = reply.send(stored.map(|stored| stored.map(|_| ())));
             LaneEnd::UNCHANGED
         }
