@@ -123,6 +123,11 @@ impl Actor for AgentActor {
             if planted(Planted::IgnoreLoss) {
                 continue;
             }
+            if planted(Planted::LeakSlots)
+                && let Ok(nobody) = RunId::new(format!("nobody beside {run_id}"))
+            {
+                state.slots.insert(RunKey::new(&state.args.path, &nobody));
+            }
             // It may turn out to be parked, which takes no slot.
             state.provisional.insert(run_id.clone());
             state.request(&myself, run_id, RunRequest::Recover(None));

@@ -19,6 +19,7 @@ use crate::list::{self, Cursor, Lookup, RunFilter, RunPage};
 use crate::messages::{AgentMsg, RunRequest, StartRun, Started};
 use crate::node::Node;
 use crate::place::{self, Awaiting, Permit};
+use crate::probe::{Answer, Seen};
 use crate::tail::{After, Tail};
 
 /// An agent by its address. Cheap to clone; holds nothing in memory.
@@ -85,6 +86,11 @@ impl AgentRef {
         self.node.ask(&self.path, |reply| AgentMsg::Run(run_id.clone(), request(reply))).await
     }
 
+    /// Tells the probe what somebody is about to be told.
+    fn answered(&self, run_id: &RunId, answer: Answer<'_>) {
+        self.node.seen(Seen::Answered { agent: &self.path, run_id, answer });
+    }
+
     /// Checks and completes a dispatch.
     pub(crate) fn prepare(
         &self,
@@ -139,7 +145,20 @@ impl AgentRef {
             false => self.permit(&start.run_id).await?,
         };
         let start = StartRun { permit, ..start.clone() };
-        self.ask(&start.run_id, |reply| RunRequest::Start(Box::new(start.clone()), reply)).await
+        let run_id = &start.run_id;
+        let request = |reply| RunRequest::Start(Box::new(start.clone()), reply);
+        let answer = self.ask(run_id, request).await;
+        match &answer {
+            Ok(Started { already_existed, outcome }) => {
+                let already_existed = *already_existed;
+                self.answered(run_id, Answer::Dispatched { already_existed });
+                if let Some(outcome) = outcome {
+                    self.answered(run_id, Answer::Outcome(outcome));
+                }
+            }
+            Err(error) => self.answered(run_id, Answer::NotDispatched(error)),
+        }
+        answer
     }
 
     /// Waits for a place for a new run. Nothing of the run is recorded before, so that whoever
@@ -189,7 +208,9 @@ impl AgentRef {
     /// Reads only.
     pub async fn inspect(&self, run_id: &str) -> Result<Option<Inspection>, Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, RunRequest::Inspect).await
+        let inspection = self.ask(&run_id, RunRequest::Inspect).await?;
+        self.answered(&run_id, Answer::Inspected(inspection.as_ref()));
+        Ok(inspection)
     }
 
     /// Asks for a run to be cancelled. The request is durable when this returns; the run ends as
@@ -202,7 +223,9 @@ impl AgentRef {
     /// Dropped before it returned, the request may or may not have been recorded.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<(), Error> {
         let run_id = RunId::new(run_id)?;
-        self.ask(&run_id, |reply| RunRequest::Cancel(reason.to_owned(), reply)).await
+        self.ask(&run_id, |reply| RunRequest::Cancel(reason.to_owned(), reply)).await?;
+        self.answered(&run_id, Answer::Cancelled);
+        Ok(())
     }
 
     /// The frames of a run, from a point on.
@@ -342,6 +365,7 @@ impl AgentRef {
             for run in &page.runs {
                 let run_id = RunId::new(&run.run_id)?;
                 cleared += usize::from(self.ask(&run_id, RunRequest::Clear).await?);
+                self.answered(&run_id, Answer::Cleared);
             }
             match page.next {
                 Some(next) => after = Some(next),

@@ -197,6 +197,13 @@ pub(crate) async fn commit_all(
     batch: Batch,
 ) -> Result<(), storage::Error> {
     let mut pending = Vec::with_capacity(parts.len());
+    if planted(Planted::PartsLast) {
+        pending.extend([batch].into_iter().chain(parts).map(|batch| committer.enqueue(batch)));
+        for batch in pending {
+            batch.await?;
+        }
+        return Ok(());
+    }
     for part in parts {
         let permit = committer.reserve(part.bytes()).await?;
         pending.push(committer.enqueue_reserved(permit, part));

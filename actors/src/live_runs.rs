@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::ActorRef;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::messages::RunMsg;
 
@@ -37,6 +39,15 @@ struct LiveRun {
     stopping: bool,
     /// It waits for the next incarnation, durably, and its actor is on its way out.
     parked: bool,
+    code: Option<CodeTask>,
+}
+
+/// The task of a run's code.
+#[derive(Debug, Clone)]
+pub(crate) struct CodeTask {
+    pub(crate) task: AbortHandle,
+    /// The task has ended, and so has every blocking call that it made.
+    pub(crate) gone: CancellationToken,
 }
 
 impl LiveRuns {
@@ -49,7 +60,15 @@ impl LiveRuns {
         let (parent, run_id) = (parent.clone(), run_id.clone());
         let mut runs = self.lock();
         runs.children.entry(parent.clone()).or_default().insert(run_id.clone());
-        let live = LiveRun { actor, parent, run_id, over: false, stopping: false, parked: false };
+        let live = LiveRun {
+            actor,
+            parent,
+            run_id,
+            over: false,
+            stopping: false,
+            parked: false,
+            code: None,
+        };
         runs.live.insert(run, live);
     }
 
@@ -58,6 +77,19 @@ impl LiveRuns {
         if let Some(live) = self.lock().live.get_mut(&run) {
             live.over = true;
         }
+    }
+
+    /// The run's code is entered.
+    pub(crate) fn entered(&self, run: RunKey, code: CodeTask) {
+        if let Some(live) = self.lock().live.get_mut(&run) {
+            live.code = Some(code);
+        }
+    }
+
+    /// The run's code, if it was entered and is not known to be gone.
+    pub(crate) fn code(&self, run: RunKey) -> Option<CodeTask> {
+        let code = self.lock().live.get(&run)?.code.clone()?;
+        (!code.gone.is_cancelled()).then_some(code)
     }
 
     /// The run has ended, but its code has not returned.

@@ -22,7 +22,7 @@ use crate::hub::Hub;
 use crate::lanes;
 use crate::live_runs::LiveRuns;
 use crate::messages::AgentMsg;
-use crate::probe::{BeforeCode, Probe, Seen};
+use crate::probe::{At, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
 use crate::waits::Waits;
@@ -262,7 +262,12 @@ impl Node {
 
     /// Whether code that awaits what is not recorded is told of.
     pub(crate) fn watches_code(&self) -> bool {
-        cfg!(debug_assertions) || self.probe.is_some()
+        cfg!(debug_assertions) || self.has_probe()
+    }
+
+    /// Whether somebody is told what happens.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe.is_some()
     }
 
     /// Tells the probe, if there is one. `false` when the system has just crashed.
@@ -271,7 +276,7 @@ impl Node {
     }
 
     /// What the probe puts before a run's code.
-    pub(crate) fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
-        self.probe.as_ref()?.before_code(run)
+    pub(crate) fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
+        self.probe.as_ref()?.before_code(run, at)
     }
 }

@@ -99,11 +99,7 @@ impl Past {
         loop {
             let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
             let Some(last) = page.last() else {
-                if planted(Planted::ForgetStep)
-                    && let Some(Recorded::Completed(..)) = past.log.last()
-                {
-                    past.log.pop();
-                }
+                past.spoil();
                 return Ok(past);
             };
             after = Some(last.key.clone());
@@ -120,6 +116,24 @@ impl Past {
                     past.note(entry);
                 }
             }
+        }
+    }
+
+    /// Plants what is wrong with it, if anything is.
+    fn spoil(&mut self) {
+        let is_result =
+            |recorded: &Recorded<CallResult>| matches!(recorded, Recorded::Completed(..));
+        if planted(Planted::ForgetStep) && self.log.last().is_some_and(is_result) {
+            self.log.pop();
+        } else if planted(Planted::SwapResults) {
+            let pair = self.log.windows(2).rposition(|pair| pair.iter().all(is_result));
+            if let Some(first) = pair {
+                self.log.swap(first, first + 1);
+            }
+        } else if planted(Planted::ForgetState) {
+            self.states.iter_mut().for_each(|(_, value)| *value = None);
+        } else if planted(Planted::ForgetSource) {
+            self.sources.clear();
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod commit;
 pub(crate) mod ending;
+mod probed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +18,22 @@ use ghostlight_storage::records::RunRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::commit::InFlight;
 use self::ending::Ending;
+use self::probed::Probed;
 use crate::code::Code;
 use crate::finalise::Decided;
 use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
 use crate::lanes::joins;
+use crate::live_runs::CodeTask;
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
 use crate::place::Permit;
-use crate::probe::Seen;
+use crate::probe::{At, Seen};
 use crate::registry::ErasedChild;
 use crate::shared::{Frozen, Shared};
 use crate::{Error, RunContext};
@@ -136,7 +140,7 @@ impl Actor for RunActor {
             dormant_timer: false,
         };
         // The process was lost between the request and the end.
-        let cancelling = state.record.state.cancelling;
+        let cancelling = state.record.state.cancelling && !planted(Planted::ForgetCancel);
         if let Some(decided) = decided {
             state.ending = Ending::Decided(decided);
             if cancelling {
@@ -215,15 +219,21 @@ impl RunActorState {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         }
         let mut body = child.run(RunContext { shared: Arc::clone(&shared) }, input);
-        if let Some(first) = shared.node.before_code(&shared.path) {
+        if let Some(first) = shared.before_code(At::Entry) {
             body = Box::pin(async move {
                 first.await;
                 body.await
             });
         }
+        if shared.node.has_probe() {
+            body = Box::pin(Probed { body, shared: Arc::clone(&shared) });
+        }
         let code = Code::new(body, Arc::clone(&shared), permit);
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
+        let gone = CancellationToken::new();
+        let code = CodeTask { task: task.abort_handle(), gone: gone.clone() };
+        shared.node.live.entered(shared.run, code);
         let myself = myself.clone();
         // The code has ended when its task has, and every blocking call it has made.
         self.shared.node.spawn(async move {
@@ -234,6 +244,7 @@ impl RunActorState {
             shared.blocking.close();
             shared.blocking.wait().await;
             shared.node.seen(Seen::Left { run: &shared.path });
+            gone.cancel();
             let _ = myself.cast(RunMsg::CodeEnded(end));
         });
     }

@@ -3,15 +3,16 @@
 //! The code runs in a task of its own and never waits for the mailbox. It queues what it has to
 //! say here; the actor drains the queue into one commit at a time, and reports back what is durable.
 
+mod owner;
+mod standing;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use ghostlight_protocol::journal::{
-    Act, Acted, Call, CallError, Journal, Mismatch, Outside, Told, Wake,
-};
+use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
 use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
 use ghostlight_storage::payload::Payload;
 use ghostlight_storage::records::{LogEntry, StoredCall};
@@ -80,6 +81,8 @@ pub(crate) struct Inner {
     outside_told: bool,
     /// The code reads a stream from outside, whose offset is recorded: it may wait for that.
     pub(crate) reads_source: bool,
+    /// How many waits of the code are the probe's.
+    pub(crate) probed: usize,
     /// Why the code does not fit the log.
     mismatch: Option<Mismatch>,
 }
@@ -161,6 +164,7 @@ impl Shared {
             outside: false,
             outside_told: false,
             reads_source: false,
+            probed: 0,
             mismatch: None,
         };
         Self {
@@ -348,110 +352,6 @@ impl Shared {
         self.push(&mut inner, entry);
     }
 
-    /// Called when the code is about to be polled.
-    pub(crate) fn polled(&self) {
-        let mut inner = self.lock();
-        if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
-            inner.outside_told = true;
-            tracing::warn!(
-                run_id = %self.run_id,
-                agent = %self.path,
-                "the code of a run has awaited something that is not recorded: after a crash it is awaited again, and may end in another way; move it into a step"
-            );
-        }
-        inner.journal.polled();
-    }
-
-    /// Waits until the run is cancelled.
-    pub(crate) async fn cancelled(&self) {
-        struct Waits<'a> {
-            shared: &'a Shared,
-            number: u64,
-        }
-        impl Drop for Waits<'_> {
-            fn drop(&mut self) {
-                self.shared.lock().cancel_wakers.remove(&self.number);
-            }
-        }
-        let number = {
-            let mut inner = self.lock();
-            inner.next_cancel += 1;
-            inner.next_cancel
-        };
-        let waits = Waits { shared: self, number };
-        poll_fn(|cx| {
-            let mut inner = self.lock();
-            // Asked under the lock, so that none is added once all were taken to be woken.
-            if self.token.is_cancelled() {
-                return Poll::Ready(());
-            }
-            inner.cancel_wakers.insert(waits.number, cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Tells the code that the run is cancelled.
-    pub(crate) fn cancel(&self) {
-        self.token.cancel();
-        let wakers = std::mem::take(&mut self.lock().cancel_wakers);
-        wakers.into_values().for_each(Waker::wake);
-    }
-
-    /// Why the code does not fit the log, if it does not.
-    pub(crate) fn take_mismatch(&self) -> Option<Mismatch> {
-        self.lock().mismatch.take()
-    }
-
-    /// How many clones of this waker are kept here.
-    pub(crate) fn kept(&self, waker: &Waker) -> usize {
-        let inner = self.lock();
-        let durable = inner.durable_wakers.values().flatten();
-        let cancels = inner.cancel_wakers.values();
-        let calls = inner.call_wakers.values();
-        let kept = calls.chain(durable).chain(&inner.room_wakers).chain(cancels);
-        kept.filter(|kept| kept.will_wake(waker)).count()
-    }
-
-    /// Called when the code was polled to a standstill. `outside`: whether anything but what it has
-    /// asked for here may wake it. Returns what the code has done so far if it is in doubt, see
-    /// [`Journal::is_in_doubt`].
-    pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
-        let mut inner = self.lock();
-        let wakers = self.release(&mut inner, outside);
-        let dormant = inner.dormant();
-        inner.outside = wakers.is_empty()
-            && inner.frozen.is_none()
-            && !inner.reads_source
-            && !inner.waits_for_context();
-        let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
-        let doubt = in_doubt.then_some(inner.activity);
-        // Waking may drop what belongs to the code, and that may ask for the lock.
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
-        if dormant.is_some() {
-            self.tell(RunMsg::Dormant);
-        }
-        doubt
-    }
-
-    /// Releases what is next to code that stands still, until somebody is there to take it.
-    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
-        while inner.frozen.is_none() {
-            match inner.journal.standstill(outside) {
-                Ok(Wake::Nobody) => break,
-                Ok(wake) => {
-                    let wakers = inner.take_wakers(wake);
-                    if !wakers.is_empty() {
-                        return wakers;
-                    }
-                }
-                Err(mismatch) => self.mismatch(inner, mismatch),
-            }
-        }
-        Vec::new()
-    }
-
     /// See [`Inner::dormant`].
     pub(crate) fn dormant(&self) -> Option<Dormant> {
         self.lock().dormant()
@@ -482,85 +382,6 @@ impl Shared {
         let mut inner = self.lock();
         inner.activity += 1;
         inner.sleeps.remove(&ordinal);
-    }
-
-    /// Judges that the code has returned.
-    pub(crate) fn finish(&self) -> Result<(), Mismatch> {
-        self.lock().journal.finish()
-    }
-
-    /// Stops the code where it stands, if it is as dormant as it was.
-    pub(crate) fn freeze(&self, before: Dormant) -> bool {
-        let mut inner = self.lock();
-        let unchanged = inner.dormant() == Some(before);
-        if unchanged {
-            inner.frozen = Some(Frozen::Suspended);
-        }
-        unchanged
-    }
-
-    /// Lets nothing that the code asks for happen any more.
-    pub(crate) fn stop(&self, why: Frozen) {
-        self.lock().frozen = Some(why);
-    }
-
-    /// Why nothing that the code asks for happens any more, if that is so.
-    pub(crate) fn frozen(&self) -> Option<Frozen> {
-        self.lock().frozen
-    }
-
-    /// Lets nothing that the code asks for happen any more, now that the run's end is decided, and
-    /// forgets what the code has asked for and is not on its way yet.
-    pub(crate) fn discard(&self) {
-        let mut inner = self.lock();
-        inner.frozen = Some(Frozen::Ended);
-        inner.queue.clear();
-        inner.progress = None;
-    }
-
-    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
-    pub(crate) fn take(&self, bytes_max: usize) -> (Vec<LogEntry>, u64) {
-        let mut inner = self.lock();
-        inner.told = false;
-        let mut taken = Vec::new();
-        let mut bytes = 0;
-        while let Some(entry) = inner.queue.front() {
-            bytes += entry.bytes();
-            if !taken.is_empty() && bytes > bytes_max {
-                break;
-            }
-            taken.extend(inner.queue.pop_front());
-        }
-        let left = inner.queue.len() as u64;
-        (taken, inner.queued - left)
-    }
-
-    /// Whether nothing is queued.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.lock().queue.is_empty()
-    }
-
-    /// The actor reports that everything up to `number` is durable, and what that completes.
-    pub(crate) fn durable(&self, number: u64, bytes: usize, done: Vec<Done>) {
-        let mut inner = self.lock();
-        inner.durable = inner.durable.max(number);
-        inner.queued_bytes = inner.queued_bytes.saturating_sub(bytes);
-        let mut wakers: Vec<Waker> = std::mem::take(&mut inner.room_wakers);
-        let waiting = inner.durable_wakers.split_off(&(number + 1));
-        let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
-        wakers.extend(woken.into_values().flatten());
-        for done in done {
-            let completed = match done {
-                Done::Call(call, result) => Some((call, result)),
-                Done::Act => inner.pending_acts.pop_front().map(|call| (call, Ok(Vec::new()))),
-            };
-            if let Some((call, result)) = completed {
-                let wake = inner.journal.complete(call, result);
-                wakers.extend(inner.take_wakers(wake));
-            }
-        }
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

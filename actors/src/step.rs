@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use crate::RunError;
 use crate::code::{caught, resume};
 use crate::error::{check_json, write_json};
-use crate::probe::Seen;
-use crate::shared::Shared;
+use crate::probe::{At, BeforeCode, Seen};
+use crate::shared::{CallResult, Shared};
 
 /// The key of a step: a text, or a text and a number or another text; at most 256 bytes in all.
 ///
@@ -90,6 +90,8 @@ enum Stage<'a, T> {
         wait: std::time::Duration,
     },
     Backoff(Pin<Box<tokio::time::Sleep>>),
+    /// The result was told, and a probe keeps the code from going on.
+    Told(BeforeCode, CallResult),
     Done,
 }
 
@@ -181,7 +183,14 @@ impl<'a, T: Recorded> Step<'a, T> {
         }
         let (run, key) = (&self.shared.path, self.key.as_str());
         self.shared.node.seen(Seen::StepBegan { run, key });
-        let body = (self.make)();
+        let first = self.shared.before_code(At::Step(key));
+        let body = (self.make)().map(|body| match first {
+            None => body,
+            Some(first) => Box::pin(async move {
+                first.await;
+                body.await
+            }),
+        });
         self.shared.lock().current_step = None;
         self.stage = match body {
             Some(body) => Stage::Body(body),
@@ -256,7 +265,12 @@ impl<T: Recorded> Future for Step<'_, T> {
                     Told::Ready(result) => {
                         this.stage = Stage::Done;
                         let (run, key) = (&this.shared.path, this.key.as_str());
-                        this.shared.node.seen(Seen::StepTold { run, key });
+                        let told = result.as_deref();
+                        this.shared.node.seen(Seen::StepTold { run, key, result: told });
+                        if let Some(first) = this.shared.before_code(At::AfterStep(key)) {
+                            this.stage = Stage::Told(first, result);
+                            continue;
+                        }
                         return Poll::Ready(read_result(&this.key, result));
                     }
                 },
@@ -280,6 +294,13 @@ impl<T: Recorded> Future for Step<'_, T> {
                         return Poll::Ready(Err(error));
                     }
                 }
+                Stage::Told(first, _) => {
+                    std::task::ready!(first.as_mut().poll(cx));
+                    if let Stage::Told(_, result) = std::mem::replace(&mut this.stage, Stage::Done)
+                    {
+                        return Poll::Ready(read_result(&this.key, result));
+                    }
+                }
                 // Polled after it was ready: nothing will ever happen.
                 Stage::Done => return Poll::Pending,
             }
@@ -291,7 +312,7 @@ impl<T> Drop for Step<'_, T> {
     fn drop(&mut self) {
         match self.stage {
             // Dropping a body may run user code, which may ask for the lock.
-            Stage::New | Stage::Done => {}
+            Stage::New | Stage::Told(..) | Stage::Done => {}
             _ => {
                 self.stage = Stage::Done;
                 self.shared.close(&self.call);
@@ -300,7 +321,7 @@ impl<T> Drop for Step<'_, T> {
     }
 }
 
-fn read_result<T: Recorded>(key: &str, result: crate::shared::CallResult) -> Result<T, RunError> {
+fn read_result<T: Recorded>(key: &str, result: CallResult) -> Result<T, RunError> {
     match result {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             RunError::new(format!("the recorded result of step {key:?} does not fit: {error}"))

@@ -248,9 +248,24 @@ impl Node {
             }
         };
         let run = RunKey::new(&parent, &run_id);
-        self.waits.exited(run);
-        self.live.remove(run, exit == RunExit::Lost);
-        self.tell_parent(&parent, run_id, run, exit);
+        let node = Arc::clone(self);
+        let gone = move || {
+            node.waits.exited(run);
+            node.live.remove(run, exit == RunExit::Lost);
+            node.tell_parent(&parent, run_id, run, exit);
+        };
+        match self.live.code(run).filter(|_| exit == RunExit::Lost) {
+            None => gone(),
+            // The actor has crashed, and the code outlives it. Nobody enters the run again before it is
+            // gone.
+            Some(code) => {
+                code.task.abort();
+                self.spawn(async move {
+                    code.gone.cancelled().await;
+                    gone();
+                });
+            }
+        }
     }
 
     fn tell_parent(

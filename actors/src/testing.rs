@@ -1,5 +1,6 @@
 //! Tests of users' own agents: a run without a system, and a system that crashes on demand.
 
+mod panics;
 mod replay;
 
 use std::collections::BTreeMap;
@@ -7,14 +8,15 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ghostlight_protocol::{AgentPath, Limits};
+use ghostlight_protocol::{AgentPath, Limits, RunKey};
 use ghostlight_storage::records::{LogEntry, StoredCall};
 use ghostlight_storage::{Committer, MemoryStore};
 use tokio::sync::Notify;
 
-pub use self::replay::{ReplayError, replay_check};
+pub use self::panics::{PanicsTold, panics_told_to};
+pub use self::replay::{ReplayError, replay_check, replay_check_fresh};
 use crate::clock::VirtualClock;
-pub use crate::probe::{BeforeCode, Probe, Seen};
+pub use crate::probe::{Answer, At, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::step::StepKey;
 use crate::system::SystemBuilder;
@@ -63,6 +65,17 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
 /// its runs go on. Returns whether the agent was in memory.
 pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {
     let actor = system.node().agents.get(agent);
+    if let Some(actor) = &actor {
+        actor.kill();
+    }
+    actor.is_some()
+}
+
+/// Kills the actor of a run where it stands, as a bug in it would; its parent recovers the run, which
+/// loses an attempt. Returns whether the run was in memory.
+pub fn crash_run(system: &System, run: &AgentPath) -> bool {
+    let Some((parent, run_id)) = run.parent() else { return false };
+    let actor = system.node().live.get(RunKey::new(&parent, &run_id));
     if let Some(actor) = &actor {
         actor.kill();
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentPath, RunId};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
@@ -45,11 +46,12 @@ impl Timers {
 
 /// Wakes every run whose timer is due, for ever.
 pub(crate) async fn run(node: Arc<Node>) {
+    let from_ms = if planted(Planted::PassOverdue) { node.clock.now_ms() } else { 0 };
     let mut unreadable = BTreeSet::new();
     loop {
         // What is set while we read is noticed after it.
         node.timers.earliest.store(u64::MAX, Ordering::Release);
-        let wait = match wake_due(&node, &mut unreadable).await {
+        let wait = match wake_due(&node, from_ms, &mut unreadable).await {
             Ok(wait) => wait,
             Err(error) => {
                 tracing::error!(%error, "timers cannot be read");
@@ -68,6 +70,7 @@ pub(crate) async fn run(node: Arc<Node>) {
 /// cannot be read keeps none of the others; `unreadable` has those that were reported.
 async fn wake_due(
     node: &Arc<Node>,
+    from_ms: u64,
     unreadable: &mut BTreeSet<Vec<u8>>,
 ) -> Result<Duration, storage::Error> {
     let now_ms = node.clock.now_ms();
@@ -82,6 +85,9 @@ async fn wake_due(
         for entry in page {
             let key = Key::from_bytes(entry.key);
             let due_ms = key.timer_due().unwrap_or(0);
+            if due_ms < from_ms {
+                continue;
+            }
             if due_ms > now_ms {
                 let left = Duration::from_millis(due_ms - now_ms).min(CHECK_EVERY);
                 node.timers.earliest.fetch_min(due_ms, Ordering::AcqRel);

@@ -1,7 +1,9 @@
 //! `ghostlight sim`: the shipped scenarios under crashes, evictions and plans of chance.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ghostlight_sim::scenarios::{self, Shipped};
@@ -27,33 +29,56 @@ fn simulate(args: &SimArgs) -> Result<ExitCode, Early> {
     if args.list {
         return list(&chosen, args.json);
     }
+    refuse_plan_of_environment(args)?;
     let plan: Option<Plan> =
         args.plan.as_deref().map(str::parse).transpose().map_err(Fatal::from)?;
     let mut code = ExitCode::SUCCESS;
-    for scenario in chosen {
+    let mut sums = Sums::default();
+    for scenario in &chosen {
         let began = Instant::now();
-        let bar = bar(&scenario);
+        let name = scenario.name;
         let simulation = match &plan {
             Some(plan) => (scenario.simulation)().plan(plan.clone()),
-            None => everything(&scenario, args.seeds),
+            None => everything(scenario, args.seeds),
         };
-        let progress = bar.clone();
+        let progress = Progress::of(name);
+        let watched = progress.clone();
         let simulated = simulation
-            .watch(move |done, all| {
-                progress.set_length(all);
-                progress.set_position(done);
-            })
+            .repeated_by(move |plan| format!("ghostlight sim --scenario {name} --plan '{plan}'"))
+            .watch(move |done, all| watched.at(done, all))
             .run();
-        bar.finish_and_clear();
+        progress.end();
         match simulated {
-            Ok(report) => print(&scenario, &report, began.elapsed(), args.json)?,
+            Ok(report) => {
+                let took = began.elapsed();
+                print(scenario, &report, took, args.json)?;
+                sums.add(&report, took);
+            }
             Err(failure) => {
-                print_failure(&failure, args.json)?;
+                print_failure(scenario, &failure, args.json)?;
                 code = ExitCode::from(1);
             }
         }
     }
+    if !args.json && sums.scenarios > 1 {
+        print_sums(&sums)?;
+    }
     Ok(code)
+}
+
+/// The variable is for tests. Obeyed, it would leave nothing of what was asked for; ignored, it would
+/// surprise whoever has set it.
+fn refuse_plan_of_environment(args: &SimArgs) -> Result<(), Fatal> {
+    match std::env::var_os("GHOSTLIGHT_SIM_PLAN").filter(|plan| !plan.is_empty()) {
+        None => Ok(()),
+        Some(plan) => {
+            let scenario = args.scenario.as_deref().unwrap_or("NAME");
+            let plan = plan.to_string_lossy();
+            Err(Fatal::new(format!(
+                "GHOSTLIGHT_SIM_PLAN is set, and is for tests; unset it, or give the plan as an option: ghostlight sim --scenario {scenario} --plan '{plan}'"
+            )))
+        }
+    }
 }
 
 fn find(all: Vec<Shipped>, name: &str) -> Result<Shipped, Fatal> {
@@ -73,16 +98,45 @@ fn everything(scenario: &Shipped, seeds: u64) -> Simulation {
         .seeds(seeds)
 }
 
-fn bar(scenario: &Shipped) -> ProgressBar {
-    let target = match std::io::stderr().is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} plans");
-    let bar = ProgressBar::with_draw_target(None, target).with_message(scenario.name);
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
+/// How far a scenario is: a bar on a terminal, and else a line now and then.
+#[derive(Clone)]
+struct Progress {
+    scenario: &'static str,
+    bar: Option<ProgressBar>,
+    told: Rc<Cell<Instant>>,
+}
+
+/// How often a line tells of progress where there is no terminal.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+impl Progress {
+    fn of(scenario: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(None, target).with_message(scenario);
+            match ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} plans, {eta} left")
+            {
+                Ok(style) => bar.with_style(style),
+                Err(_) => bar,
+            }
+        });
+        Self { scenario, bar, told: Rc::new(Cell::new(Instant::now())) }
+    }
+
+    fn at(&self, done: u64, all: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(all);
+            bar.set_position(done);
+        } else if self.told.get().elapsed() > TELL_EVERY {
+            self.told.set(Instant::now());
+            eprintln!("{:10} {done} of {all} plans", self.scenario);
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }
 
@@ -98,9 +152,43 @@ fn list(scenarios: &[Shipped], json: bool) -> Result<ExitCode, Early> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn per_second(count: u64, took: Duration) -> u64 {
+    (count as f64 / took.as_secs_f64().max(0.001)).round() as u64
+}
+
+/// What all scenarios together have done.
+#[derive(Default)]
+struct Sums {
+    scenarios: u64,
+    plans: u64,
+    runs: u64,
+    kills: u64,
+    took: Duration,
+}
+
+impl Sums {
+    fn add(&mut self, report: &Report, took: Duration) {
+        self.scenarios += 1;
+        self.plans += report.plans;
+        self.runs += report.runs;
+        self.kills += report.kills;
+        self.took += took;
+    }
+}
+
+fn print_sums(sums: &Sums) -> Result<(), Early> {
+    let Sums { scenarios, plans, runs, kills, took } = *sums;
+    let mut out = Out::new();
+    out.line(format!(
+        "in all     {scenarios} scenarios: {plans} plans, {runs} runs, {kills} crashes in {:.1} s: {} runs/s, {} crashes/s",
+        took.as_secs_f64(),
+        per_second(runs, took),
+        per_second(kills, took)
+    ))?;
+    out.flush()
+}
+
 fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Early> {
-    let seconds = took.as_secs_f64();
-    let plans_per_second = (report.plans as f64 / seconds.max(0.001)).round();
     let mut out = Out::new();
     if json {
         let line = json!({
@@ -108,24 +196,31 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
             "ok": true,
             "plans": report.plans,
             "lives": report.lives,
+            "runs": report.runs,
+            "crashes": report.kills,
             "crashPoints": report.calm_commits,
             "messages": report.calm_messages,
             "faults": report.faults,
             "struck": report.struck,
             "warnings": report.warnings,
-            "seconds": (seconds * 1000.0).round() / 1000.0,
-            "plansPerSecond": plans_per_second,
+            "seconds": (took.as_secs_f64() * 1000.0).round() / 1000.0,
+            "plansPerSecond": per_second(report.plans, took),
+            "runsPerSecond": per_second(report.runs, took),
+            "crashesPerSecond": per_second(report.kills, took),
         });
         out.line(line)?;
     } else {
         out.line(format!(
-            "{:10} ok: {} plans, {} crash points, {} lives, {} of {} faults struck, {plans_per_second} plans/s",
+            "{:10} ok: {} plans, {} runs, {} crashes at {} crash points, {} of {} faults struck; {} runs/s, {} crashes/s",
             scenario.name,
             report.plans,
+            report.runs,
+            report.kills,
             report.calm_commits,
-            report.lives,
             report.struck,
-            report.faults
+            report.faults,
+            per_second(report.runs, took),
+            per_second(report.kills, took)
         ))?;
         for warning in &report.warnings {
             out.line(format!("{:10} warning: {warning}", scenario.name))?;
@@ -134,18 +229,20 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
     out.flush()
 }
 
-fn print_failure(failure: &Failure, json: bool) -> Result<(), Early> {
+fn print_failure(scenario: &Shipped, failure: &Failure, json: bool) -> Result<(), Early> {
     let mut out = Out::new();
     if json {
         let trace: Vec<_> = failure.trace.iter().map(ToString::to_string).collect();
         let line = json!({
-            "scenario": failure.scenario,
+            "scenario": scenario.name,
             "ok": false,
             "invariant": failure.invariant,
             "text": failure.text,
             "foundUnder": failure.found.to_string(),
             "plan": failure.plan.to_string(),
-            "again": failure.command(),
+            "repeats": failure.repeats,
+            "warnings": failure.warnings,
+            "again": failure.command,
             "trace": trace,
         });
         out.line(line)?;

@@ -5,6 +5,8 @@
 //! cargo run -p ghostlight-sim --example crash_safe
 //! ```
 //!
+//! Its test is `cargo test -p ghostlight-sim --example crash_safe`.
+//!
 //! Prints the failure of the first agent, with its timeline and the one crash that shows it, and how
 //! many plans the second one has survived.
 
@@ -67,6 +69,11 @@ impl Scenario for Payment {
             .always("nobody is charged twice", |world| world.effects().count("charge") <= 1)
             .finally("the charge was made", |world| world.effects().count("charge") == 1)
     }
+}
+
+#[test]
+fn a_payment_survives_any_crash() {
+    Simulation::new(Payment { mended: true }).crash_at_every_commit().seeds(100).check();
 }
 
 fn main() {

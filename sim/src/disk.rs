@@ -1,24 +1,33 @@
 //! The simulated disk, which knows written from synced, and its use by one life of the process.
 
+mod life;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+#[cfg(ghostlight_planted)]
 use ghostlight::protocol::planted::{Planted, planted};
-use ghostlight::storage::{Backend, Batch, Entry, Error, Judge, Key, Limit, Versioned};
+use ghostlight::storage::{Batch, Entry, Error, Judge, Key, Limit, Versioned};
 
+pub(crate) use self::life::DiskOfLife;
 use crate::durable::Change;
-use crate::invariant::Event;
-use crate::plan::{Counter, Fault};
-use crate::world::World;
 
 pub(crate) type Written = BTreeMap<Vec<u8>, Versioned>;
+
+/// What the keys of a batch held before it.
+type Undo = BTreeMap<Vec<u8>, Option<Versioned>>;
 
 /// What was written, and how to get back to what was synced.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     written: Written,
-    /// What the keys that were written since the last sync held at that time.
-    unsynced: BTreeMap<Vec<u8>, Option<Versioned>>,
+    /// The batches that were written since the last sync, in order; a refused one has changed nothing.
+    unsynced: Vec<Undo>,
+    /// What was written before the last sync, which was none.
+    #[cfg(ghostlight_planted)]
+    skipped: Vec<Undo>,
 }
 
 impl Disk {
@@ -28,128 +37,75 @@ impl Disk {
 
     /// Applies batches; from then on they can be read.
     pub(crate) fn write(&mut self, group: &[Batch]) -> Vec<Result<(), Error>> {
+        group.iter().map(|batch| self.write_one(batch)).collect()
+    }
+
+    fn write_one(&mut self, batch: &Batch) -> Result<(), Error> {
         let mut judge = Judge::default();
-        let read = |key: &[u8]| Ok(self.written.get(key).cloned());
-        let answers =
-            group.iter().map(|batch| judge.accept(batch, read).unwrap_or_else(Err)).collect();
+        let answer =
+            judge.accept(batch, |key| Ok(self.written.get(key).cloned())).unwrap_or_else(Err);
+        let mut undo = Undo::new();
         for (key, change) in judge.into_changes() {
-            let before = match change {
-                Some(versioned) => self.written.insert(key.clone(), versioned),
-                None => self.written.remove(&key),
-            };
-            self.unsynced.entry(key).or_insert(before);
+            let before = set(&mut self.written, key.clone(), change);
+            undo.insert(key, before);
         }
-        answers
+        self.unsynced.push(undo);
+        answer
     }
 
     /// Makes durable what was written, and returns what that changes.
     pub(crate) fn sync(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.unsynced)
-            .into_iter()
-            .map(|(key, before)| {
-                let after = self.written.get(&key).cloned();
-                Change { key: Key::from_bytes(key), before, after }
-            })
-            .collect()
-    }
-
-    /// What a power cut does.
-    pub(crate) fn forget_unsynced(&mut self) {
-        for (key, before) in std::mem::take(&mut self.unsynced) {
-            match before {
-                Some(versioned) => self.written.insert(key, versioned),
-                None => self.written.remove(&key),
-            };
+        let synced = std::mem::take(&mut self.unsynced);
+        #[cfg(ghostlight_planted)]
+        if planted(Planted::SkipSync) {
+            self.skipped.clone_from(&synced);
         }
-    }
-}
-
-/// The disk as one life of the process uses it.
-pub(crate) struct DiskOfLife {
-    world: World,
-    life: u64,
-}
-
-impl DiskOfLife {
-    pub(crate) fn new(world: &World) -> Self {
-        Self { world: world.clone(), life: world.life() }
+        let mut before = Undo::new();
+        for (key, held) in synced.into_iter().flatten() {
+            before.entry(key).or_insert(held);
+        }
+        let changed = before.into_iter().map(|(key, before)| {
+            let after = self.written.get(&key).cloned();
+            Change { key: Key::from_bytes(key), before, after }
+        });
+        changed.collect()
     }
 
-    /// Lets nobody go on in a life that is over.
-    async fn alive(&self) {
-        if !self.world.is_alive(self.life) {
-            std::future::pending::<()>().await;
+    /// What a power cut does to everything that was not synced, but for the first `kept` batches: those
+    /// have reached the disk all the same.
+    pub(crate) fn power_cut(&mut self, kept: usize) {
+        let kept = kept.min(self.unsynced.len());
+        for undo in self.unsynced.split_off(kept).into_iter().rev() {
+            undo.into_iter().for_each(|(key, held)| _ = set(&mut self.written, key, held));
         }
     }
 
-    async fn kill(&self, when: String) {
-        if planted(Planted::SurviveKill) {
-            return;
+    /// What a power cut does on top of that, if such a fault is planted.
+    #[cfg(ghostlight_planted)]
+    pub(crate) fn damage(&mut self) {
+        for undo in std::mem::take(&mut self.skipped).into_iter().rev() {
+            undo.into_iter().for_each(|(key, held)| _ = set(&mut self.written, key, held));
         }
-        self.world.kill(&when);
-        std::future::pending::<()>().await;
-    }
-}
-
-impl Backend for DiskOfLife {
-    async fn commit(&mut self, group: Vec<Batch>) -> Result<Vec<Result<(), Error>>, Error> {
-        self.alive().await;
-        let (number, faults, latency) = self.world.count(Counter::Commit);
-        for fault in &faults {
-            self.world.tell(&Event::Fault(*fault));
-            match *fault {
-                Fault::Stall(ms) => {
-                    self.world.trace("fault", format!("the disk stalls for {ms} ms"));
-                    self.world.busy(std::time::Duration::from_millis(ms)).await;
-                }
-                Fault::KillBefore => self.kill(format!("before commit {number}")).await,
-                Fault::KillTorn(batches) => {
-                    let batches = group.len().min(batches as usize);
-                    self.world.write(&group[..batches]);
-                    self.world.sync(number);
-                    self.kill(format!("in the middle of commit {number}")).await;
-                }
-                Fault::Fail => {
-                    self.world.fail_store();
-                    return Err(Error::Poisoned { why: "the simulated disk has failed".into() });
-                }
-                _ => {}
+        if planted(Planted::TearBatch)
+            && let Some(last) = self.unsynced.last_mut()
+            && let Some(middle) = last.keys().nth(last.len() / 2).cloned()
+        {
+            for (key, held) in last.split_off(&middle) {
+                set(&mut self.written, key, held);
             }
         }
-        let answers = self.world.write(&group);
-        self.world.busy(latency).await;
-        self.alive().await;
-        if !planted(Planted::SkipSync) {
-            self.world.sync(number);
-        }
-        for fault in &faults {
-            match *fault {
-                Fault::KillAfter => self.kill(format!("after commit {number}")).await,
-                Fault::Jump(ms) => self.world.jump(ms),
-                Fault::Duplicate => crate::disturb::duplicate(&self.world),
-                Fault::Cancel => crate::disturb::cancel(&self.world),
-                _ => {}
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, Error> {
-        self.alive().await;
-        Ok(self.world.read(|written| written.get(&key).cloned()))
-    }
-
-    async fn scan(
-        &mut self,
-        prefix: Vec<u8>,
-        after: Option<Vec<u8>>,
-        limit: Limit,
-    ) -> Result<Vec<Entry>, Error> {
-        self.alive().await;
-        Ok(self.world.read(|written| page(written, &prefix, after.as_deref(), limit)))
     }
 }
 
+/// Lets a key hold something, or nothing; returns what it held before.
+fn set(written: &mut Written, key: Vec<u8>, held: Option<Versioned>) -> Option<Versioned> {
+    match held {
+        Some(versioned) => written.insert(key, versioned),
+        None => written.remove(&key),
+    }
+}
+
+/// As [`ghostlight::storage::Store::scan`].
 fn page(written: &Written, prefix: &[u8], after: Option<&[u8]>, limit: Limit) -> Vec<Entry> {
     let start = match after {
         Some(after) if after >= prefix => Bound::Excluded(after),
@@ -159,8 +115,8 @@ fn page(written: &Written, prefix: &[u8], after: Option<&[u8]>, limit: Limit) ->
     let mut bytes = 0;
     for (key, versioned) in written.range::<[u8], _>((start, Bound::Unbounded)) {
         let size = key.len() + versioned.value.len();
-        let full = page.len() >= limit.entries || (!page.is_empty() && bytes + size > limit.bytes);
-        if !key.starts_with(prefix) || full {
+        let full = page.len() >= limit.entries || bytes + size > limit.bytes;
+        if !key.starts_with(prefix) || (full && !page.is_empty()) {
             break;
         }
         bytes += size;

@@ -1,8 +1,11 @@
 //! What the outside does to a system beside the scenario: duplicate dispatches, cancels, evictions.
 
+use ghostlight::protocol::RunKey;
+use ghostlight::storage::Key;
 use ghostlight::storage::payload::Payload;
-use ghostlight::testing::crash_agent;
-use ghostlight::{AgentPath, DispatchOptions, Error};
+use ghostlight::storage::records::RunRecord;
+use ghostlight::testing;
+use ghostlight::{AgentPath, DispatchOptions, Error, RunId};
 
 use crate::plan::Fault;
 use crate::world::World;
@@ -17,13 +20,21 @@ pub(crate) fn duplicate(world: &World) {
             .filter_map(|(_, run)| run.record.clone())
             .collect()
     });
-    world.trace("fault", format!("{} runs are dispatched again", runs.len()));
+    let mut again = Vec::new();
     for record in runs {
-        let Payload::Inline(input) = &record.input else { continue };
-        let (Ok(parent), Ok(input)) = (record.parent.parse(), serde_json::from_slice(input)) else {
+        let (Ok(parent), Ok(run_id)) = (record.parent.parse(), RunId::new(&record.run_id)) else {
             continue;
         };
-        let Ok(agent) = system.agent_at(&parent) else { continue };
+        let input = input(world, RunKey::new(&parent, &run_id), &record);
+        let (Ok(input), Ok(agent)) = (serde_json::from_slice(&input), system.agent_at(&parent))
+        else {
+            continue;
+        };
+        again.push((record, agent, input));
+    }
+    world.trace("fault", format!("{} runs are dispatched again", again.len()));
+    for (record, agent, input) in again {
+        let input: serde_json::Value = input;
         let options = DispatchOptions {
             id: Some(record.run_id.clone()),
             detached: record.detached,
@@ -46,6 +57,20 @@ pub(crate) fn duplicate(world: &World) {
             }
         });
     }
+}
+
+/// The input of a run, as the disk has it.
+fn input(world: &World, run: RunKey, record: &RunRecord) -> Vec<u8> {
+    let number = match &record.input {
+        Payload::Inline(input) => return input.clone(),
+        Payload::Parts { number, .. } => *number,
+    };
+    let prefix = Key::parts(run, number).into_bytes();
+    world.read(|written| {
+        let from = written.range(prefix.clone()..);
+        let parts = from.take_while(|(key, _)| key.starts_with(&prefix));
+        parts.flat_map(|(_, part)| part.value.clone()).collect()
+    })
 }
 
 /// Cancels the run that was dispatched last.
@@ -79,7 +104,7 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
     match fault {
         Fault::CrashParent => {
             world.trace("fault", format!("{agent} crashes"));
-            crash_agent(&system, agent);
+            testing::crash_agent(&system, agent);
         }
         Fault::Evict => {
             world.trace("fault", format!("{agent} is evicted"));
@@ -89,4 +114,11 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
         }
         _ => {}
     }
+}
+
+/// The actor of a run crashes.
+pub(crate) fn crash_run(world: &World, run: &AgentPath) {
+    let Some(system) = world.system() else { return };
+    world.trace("fault", format!("the actor of {run} crashes"));
+    testing::crash_run(&system, run);
 }

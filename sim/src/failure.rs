@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::plan::Plan;
-use crate::scenarios;
-use crate::trace::Line;
+use crate::trace::{Line, heading};
 use crate::world::World;
 
 /// What a simulation has done, when everything held.
@@ -18,6 +17,10 @@ pub struct Report {
     pub lives: u64,
     /// Groups of commits in all of them.
     pub commits: u64,
+    /// Runs that were recorded in all of them.
+    pub runs: u64,
+    /// How often the process was killed, in all of them.
+    pub kills: u64,
     /// Groups of commits in the world in which nothing goes wrong.
     pub calm_commits: u64,
     /// Messages that agents handled in that world.
@@ -40,6 +43,8 @@ impl Report {
         self.plans += 1;
         self.lives += counts.lives;
         self.commits += counts.commits;
+        self.runs += world.durable(|durable| durable.runs().count()) as u64;
+        self.kills += world.kills();
     }
 }
 
@@ -47,8 +52,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} plans, {} lives, {} groups of commits, {} of {} faults struck",
-            self.plans, self.lives, self.commits, self.struck, self.faults
+            "{} plans, {} runs, {} kills, {} lives, {} groups of commits, {} of {} faults struck",
+            self.plans, self.runs, self.kills, self.lives, self.commits, self.struck, self.faults
         )?;
         self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }
@@ -68,42 +73,45 @@ pub struct Failure {
     pub plans: u64,
     /// The plan under which it was found.
     pub found: Plan,
-    /// The shortest plan under which it still does not hold.
+    /// The shortest plan under which it still does not hold, in the same way.
     pub plan: Plan,
+    /// Whether that plan, executed once more, has failed in the same way. If not, something that is
+    /// not simulated decides, and the plan is the one under which it was found.
+    pub repeats: bool,
     /// What happened under the shortest plan.
     pub trace: Vec<Line>,
+    /// As those of a [`Report`], under the shortest plan.
+    pub warnings: BTreeSet<String>,
+    /// The command that executes the shortest plan again: of cargo for a test and for a program that cargo
+    /// has started, or the program with its arguments.
+    pub command: String,
 }
 
-/// The environment variable that holds the one plan to execute.
-pub(crate) const PLAN_VARIABLE: &str = "GHOSTLIGHT_SIM_PLAN";
-
-impl Failure {
-    /// The command that executes the shortest plan again.
-    pub fn command(&self) -> String {
-        let thread = std::thread::current();
-        match thread.name().filter(|name| *name != "main") {
-            Some(test) => format!("{PLAN_VARIABLE}='{}' cargo test {test}", self.plan),
-            None if scenarios::all().iter().any(|shipped| shipped.name == self.scenario) => {
-                format!("ghostlight sim --scenario {} --plan '{}'", self.scenario, self.plan)
-            }
-            None => {
-                let program = std::env::current_exe().unwrap_or_default();
-                let program = program.file_name().unwrap_or_default().to_string_lossy();
-                format!("{PLAN_VARIABLE}='{}' {program}", self.plan)
-            }
-        }
-    }
-}
+/// The longest address that the timeline is aligned for.
+const WHO_MAX: usize = 48;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, invariant, text, plans, found, plan, trace } = self;
+        let Self { scenario, invariant, text, plans, found, plan, trace, command, .. } = self;
         writeln!(f, "scenario {scenario}: {invariant:?} does not hold: {text}\n")?;
-        writeln!(f, "life     time what     (virtual time in seconds)")?;
-        trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        writeln!(f, "\nfound under: {found} (plan {plans})")?;
+        let widths = trace.iter().map(|line| line.who.len());
+        let width = widths.filter(|width| *width <= WHO_MAX).max().unwrap_or(0).max(12);
+        writeln!(f, "{}", heading(width))?;
+        for line in trace {
+            let gap = if line.kind == "life" && line.life > 1 { "\n" } else { "" };
+            writeln!(f, "{gap}{line:width$}")?;
+        }
+        writeln!(f)?;
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))?;
+        if !self.repeats {
+            writeln!(
+                f,
+                "warning: this plan, executed again, did not fail in this way: something decides that is not simulated, such as a thread, real time, or the order of a HashMap"
+            )?;
+        }
+        writeln!(f, "found under: {found} (plan {plans})")?;
         writeln!(f, "shortest:    {plan}")?;
-        write!(f, "again:       {}", self.command())
+        write!(f, "again:       {command}")
     }
 }
 

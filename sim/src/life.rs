@@ -1,29 +1,33 @@
 //! One life of the simulated process: a runtime of its own, a system on the disk, and observers.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight::testing::{BeforeCode, Probe, Seen};
-use ghostlight::{After, Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use ghostlight::testing::{At, BeforeCode, Probe, Seen};
+use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
 use crate::disturb;
+use crate::durable::Durable;
 use crate::invariant::Event;
+use crate::observers;
 use crate::plan::{Counter, Fault};
 use crate::scenario::Erased;
+use crate::thread::{self, OfALife, Watchdog};
 use crate::world::{Cut, World};
 
-/// The longest that a life may take, in virtual time.
-const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
-/// The longest that what the drive has left behind may take, in virtual time.
-const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
+/// counts as stuck.
+pub const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
+/// The longest that what the drive has left behind may take, in virtual time: 31 days. Whatever takes
+/// longer counts as stuck.
+pub const SETTLE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// One life of the simulated process, as the drive of a scenario sees it.
 pub struct Life {
@@ -62,9 +66,13 @@ pub(crate) enum LifeEnd {
 }
 
 /// Lives one life on a runtime of its own; dropping that drops every task, as a kill would.
-pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<LifeEnd> {
-    let runtime = runtime(world)?;
-    let _quiet = Quiet::begin(world);
+pub(crate) fn live(
+    scenario: &dyn Erased,
+    world: &World,
+    watchdog: &Watchdog,
+) -> std::io::Result<LifeEnd> {
+    let runtime = runtime(world.seed())?;
+    let _of_a_life = OfALife::begin(world, watchdog);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
         let end = runtime.block_on(one(scenario, world));
@@ -77,50 +85,40 @@ pub(crate) fn live(scenario: &dyn Erased, world: &World) -> std::io::Result<Life
     })
 }
 
-thread_local! {
-    /// The world whose life this thread is.
-    static LIVES_IN: RefCell<Option<World>> = const { RefCell::new(None) };
-}
-
-/// As long as it is there, panics on this thread are lines of the timeline: scenarios panic on
-/// purpose, and a failing one is executed many times.
-struct Quiet;
-
-impl Quiet {
-    fn begin(world: &World) -> Self {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            let before = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |info| match LIVES_IN.with_borrow(Clone::clone) {
-                Some(world) => world.panicked(&info.to_string()),
-                None => before(info),
-            }));
-        });
-        LIVES_IN.set(Some(world.clone()));
-        Self
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        LIVES_IN.set(None);
-    }
-}
-
 /// A panic's message.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-fn runtime(world: &World) -> std::io::Result<tokio::runtime::Runtime> {
+fn runtime(seed: u64) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&world.seed().to_le_bytes()));
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     #[cfg(not(tokio_unstable))]
-    let _ = world;
+    let _ = seed;
     builder.build()
+}
+
+/// Whether tokio's choices are decided by the seed of a life, as seen from what it chooses.
+pub(crate) fn chooses_by_seed() -> bool {
+    let choices = |seed| {
+        let chosen = runtime(seed).map(|runtime| {
+            runtime.block_on(async {
+                let mut chosen = [false; 64];
+                for chosen in &mut chosen {
+                    *chosen = tokio::select! {
+                        () = std::future::ready(()) => true,
+                        () = std::future::ready(()) => false,
+                    };
+                }
+                chosen
+            })
+        });
+        chosen.ok()
+    };
+    choices(1) == choices(1) && choices(1) != choices(2)
 }
 
 async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
@@ -146,11 +144,13 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             return LifeEnd::Violated;
         }
         world.set_system(Some(system.clone()));
-        tokio::spawn(observe(world.clone(), system.clone()));
+        tokio::spawn(observers::observe(world.clone(), system.clone()));
         let life = Life { world: world.clone(), system };
         let mut drive = pin!(scenario.drive(&life));
         let driven = poll_fn(|cx| {
+            thread::polling(&"the drive");
             let polled = catch_unwind(AssertUnwindSafe(|| drive.as_mut().poll(cx)));
+            thread::polled();
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
         match driven.await {
@@ -195,16 +195,21 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
 async fn settle(world: &World) -> LifeEnd {
     let wait = async {
         loop {
-            // Frames, hooks and observers of what has just ended get their turn.
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            if world.durable(crate::durable::Durable::is_settled) {
-                break;
+            // Frames, hooks and observers of what has just ended get their turn, for which they may have
+            // to wait for the disk.
+            let turn = Duration::from_secs(5);
+            tokio::time::sleep(turn).await;
+            if world.store_failed() {
+                // What is on the disk was not told to everybody, and cannot be any more.
+                return LifeEnd::Killed;
+            }
+            if world.idle_for(turn) && world.durable(Durable::is_settled) {
+                return LifeEnd::Settled;
             }
         }
     };
     match tokio::time::timeout(SETTLE_MAX, wait).await {
-        Ok(()) => LifeEnd::Settled,
-        Err(_) if world.store_failed() => LifeEnd::Killed,
+        Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));
             LifeEnd::Violated
@@ -218,22 +223,50 @@ fn stuck(world: &World) -> String {
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
-    format!("after a long time these are not done: {}", left.join(", "))
+    format!(
+        "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",
+        left.join(", ")
+    )
 }
 
 /// Passes what the system tells of itself on to those who check.
 struct Watch(World);
 
+impl Watch {
+    fn attempt(&self, run: &AgentPath) -> u32 {
+        self.0.durable(|durable| {
+            let record = durable.run_at(run).and_then(|run| run.record.as_ref());
+            record.map_or(0, |record| record.attempt)
+        })
+    }
+}
+
 impl Probe for Watch {
     fn see(&self, seen: Seen<'_>) -> bool {
-        if let Seen::Blocking { run, key } = seen {
-            let text = format!("step {key:?} of {run} blocks a thread: nothing of it is simulated");
-            self.0.trace("blocking", text.clone());
-            self.0.warn(text);
+        match seen {
+            Seen::Polling { run } => {
+                thread::polling(run);
+                return true;
+            }
+            Seen::Polled { .. } => {
+                thread::polled();
+                return true;
+            }
+            Seen::StepBegan { run, key } if !thread::is_of_a_life() => {
+                let text = "is executed on another thread: nothing of that is simulated";
+                self.0.warn(format!("step {key:?} of {run} {text}"));
+            }
+            Seen::Blocking { run, key } => {
+                let text = "blocks a thread: nothing of it is simulated";
+                self.0.trace_of("blocking", run.as_str(), format!("step {key:?} {text}"));
+                self.0.warn(format!("step {key:?} of {run} {text}"));
+            }
+            _ => {}
         }
         self.0.tell(&Event::System(seen));
         if let Seen::Handled { agent } = seen {
-            let (_, faults, _) = self.0.count(Counter::Message);
+            let (message, faults, _) = self.0.count(Counter::Message);
+            self.0.trace_message(agent, message);
             for fault in faults {
                 self.0.tell(&Event::Fault(fault));
                 disturb::befall(&self.0, agent, fault);
@@ -242,52 +275,37 @@ impl Probe for Watch {
         true
     }
 
-    fn before_code(&self, run: &AgentPath) -> Option<BeforeCode> {
-        let (_, faults, _) = self.0.count(Counter::Entry);
-        let fault = faults.into_iter().next()?;
-        self.0.tell(&Event::Fault(fault));
-        let world = self.0.clone();
-        let run = run.clone();
-        Some(Box::pin(async move {
+    fn before_code(&self, run: &AgentPath, at: At<'_>) -> Option<BeforeCode> {
+        let (place, faults, _) = self.0.count(Counter::Code);
+        let text = match at {
+            At::Entry => format!("{place}: the code is entered, attempt {}", self.attempt(run)),
+            At::Step(key) => format!("{place}: step {key:?} begins"),
+            At::AfterStep(key) => format!("{place}: the code has the result of step {key:?}"),
+            _ => place.to_string(),
+        };
+        self.0.trace_of("code", run.as_str(), text);
+        let mut before = Vec::new();
+        for fault in faults {
+            self.0.tell(&Event::Fault(fault));
             match fault {
-                Fault::StallChild(ms) => {
+                Fault::CrashRun => disturb::crash_run(&self.0, run),
+                fault => before.push(fault),
+            }
+        }
+        if before.is_empty() {
+            return None;
+        }
+        let (world, run) = (self.0.clone(), run.clone());
+        Some(Box::pin(async move {
+            for fault in before {
+                if let Fault::StallChild(ms) = fault {
                     world.trace("fault", format!("{run} stalls for {ms} ms"));
                     tokio::time::sleep(Duration::from_millis(ms)).await;
-                }
-                _ => {
+                } else {
                     world.trace("fault", format!("{run} panics"));
                     panic!("simulated");
                 }
             }
         }))
-    }
-}
-
-/// Observes every run: one observer from its first frame on, one from the middle, one that is slow,
-/// and one that reads a single frame and never goes on.
-async fn observe(world: World, system: System) {
-    loop {
-        let path = world.begun().await;
-        let Some((parent, run_id)) = path.parent() else { continue };
-        let seen =
-            world.durable(|durable| durable.run_at(&path).map_or(0, |run| run.frames.len() as u64));
-        for (after, pause) in [
-            (After::START, Duration::ZERO),
-            (After::number(seen / 2), Duration::ZERO),
-            (After::START, Duration::from_millis(700)),
-            (After::START, LIFE_MAX),
-        ] {
-            let Ok(agent) = system.agent_at(&parent) else { continue };
-            let (world, path, run_id) = (world.clone(), path.clone(), run_id.to_string());
-            let observer = world.next_observer();
-            tokio::spawn(async move {
-                // Cleared meanwhile, or the store has failed.
-                let Ok(mut tail) = agent.tail(&run_id, after).await else { return };
-                while let Some(Ok(frame)) = tail.next().await {
-                    world.tell(&Event::Frame { observer, run: &path, frame: &frame });
-                    tokio::time::sleep(pause).await;
-                }
-            });
-        }
     }
 }

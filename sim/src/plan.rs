@@ -1,8 +1,11 @@
 //! What goes wrong, and when: a plan is a value with a text, so that a failure can be repeated.
 
+mod parse;
+
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
+
+pub use self::parse::BadPlan;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,17 +13,25 @@ use std::time::Duration;
 pub enum Fault {
     /// The process is killed when this group of commits is about to be written: it is lost.
     KillBefore,
-    /// The process is killed when so many batches of this group have reached the disk: nobody was
-    /// told of them.
+    /// The process is killed when this group is written and not synced: so many batches of it are on
+    /// the disk all the same, the first ones, and nobody was told of any.
     KillTorn(u32),
     /// The process is killed when this group is durable, and before anybody is told.
     KillAfter,
     /// The disk takes this long for this group, in ms of virtual time.
     Stall(u64),
-    /// The disk fails at this group: nothing of it is written, and the store takes no more writes.
-    Fail,
+    /// The disk fails to sync this group, and takes no more writes in this life. So many batches of
+    /// the group are there in the next life all the same, the first ones: whoever is told that a sync
+    /// has failed knows nothing.
+    Fail(u32),
+    /// The disk takes this long for this read, in ms of virtual time.
+    StallRead(u64),
+    /// The disk fails at this read, and does nothing more in this life.
+    FailRead,
     /// The wall clock jumps by so many ms when this group is durable.
     Jump(i64),
+    /// So many ms pass after this life of the process, in which nothing runs.
+    Down(u64),
     /// Every run that is known is dispatched once more, with its own input, when this group is
     /// durable.
     Duplicate,
@@ -30,10 +41,11 @@ pub enum Fault {
     Evict,
     /// The actor of the agent that handles this message is killed.
     CrashParent,
-    /// The code of a run takes this long, in ms of virtual time, before its first line, the nth time
-    /// that code is entered.
+    /// The actor of the run whose code is in this place is killed.
+    CrashRun,
+    /// The code of a run takes this long in this place, in ms of virtual time.
     StallChild(u64),
-    /// The code of a run panics before its first line, the nth time that code is entered.
+    /// The code of a run panics in this place.
     PanicChild,
 }
 
@@ -42,28 +54,50 @@ pub enum Fault {
 pub(crate) enum Counter {
     /// Groups of commits, begun.
     Commit,
+    /// Reads of the store.
+    Read,
     /// Messages that agents have handled.
     Message,
-    /// Entries into the code of runs.
-    Entry,
+    /// Places in the code of runs: each entry, the beginning of each step, and the end of each step.
+    Code,
+    /// Lives of the process, ended.
+    Life,
 }
 
 impl Fault {
+    /// The longest time of a fault in which the disk or the code of a run stalls, in ms: a day.
+    pub const STALL_MS_MAX: u64 = 24 * 3600 * 1000;
+    /// The furthest that the wall clock jumps, forwards or backwards, and the longest time between
+    /// two lives, in ms: ten years.
+    pub const SHIFT_MS_MAX: u64 = 3653 * 24 * 3600 * 1000;
+
     pub(crate) fn is_kill(self) -> bool {
         matches!(self, Self::KillBefore | Self::KillTorn(_) | Self::KillAfter)
+    }
+
+    /// Every way to be killed at a group of so many batches that leaves something else on the disk; of
+    /// a large one, a sample.
+    pub(crate) fn kills(batches: u32) -> Vec<Self> {
+        let mut torn = [1, batches / 2, batches.saturating_sub(1)].to_vec();
+        torn.retain(|kept| (1..batches).contains(kept));
+        torn.dedup();
+        let torn = torn.into_iter().map(Self::KillTorn);
+        [Self::KillBefore].into_iter().chain(torn).chain([Self::KillAfter]).collect()
     }
 
     pub(crate) fn counter(self) -> Counter {
         match self {
             Self::Evict | Self::CrashParent => Counter::Message,
-            Self::StallChild(_) | Self::PanicChild => Counter::Entry,
+            Self::StallChild(_) | Self::PanicChild | Self::CrashRun => Counter::Code,
+            Self::StallRead(_) | Self::FailRead => Counter::Read,
+            Self::Down(_) => Counter::Life,
             _ => Counter::Commit,
         }
     }
 }
 
-/// A fault and its place: the nth group of commits, the nth message, or the nth entry into the code
-/// of a run, counted from 1 over all lives of the process.
+/// A fault and its place: the nth group of commits, read, message, place in the code of runs, or life
+/// of the process, counted from 1 over all lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Planned {
     /// Where.
@@ -74,18 +108,24 @@ pub struct Planned {
 
 /// Everything that decides how a simulated world goes: the same plan gives the same world.
 ///
-/// Its text (`seed=7 latency=4 kill-before@12 evict@31`) reads back with [`str::parse`].
+/// Its text (`seed=7 latency=4 kill-before@12 evict@31`) reads back with [`str::parse`], which refuses
+/// numbers over the limits of [`Plan`] and [`Fault`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Plan {
     /// Decides ids, jitter, and how observers behave.
     pub seed: u64,
-    /// How long the disk takes for a group, in ms of virtual time.
+    /// How long the disk takes for a group, and for a read, in ms of virtual time.
     pub latency_ms: u64,
     /// What goes wrong.
     pub faults: Vec<Planned>,
 }
 
 impl Plan {
+    /// The longest latency that a text may have, in ms: a minute.
+    pub const LATENCY_MS_MAX: u64 = 60_000;
+    /// The most faults that a text may have.
+    pub const FAULTS_MAX: usize = 1000;
+
     /// A plan in which nothing goes wrong.
     pub fn calm(seed: u64) -> Self {
         Self { seed, ..Self::default() }
@@ -109,12 +149,16 @@ impl fmt::Display for Fault {
             Self::KillTorn(batches) => write!(f, "kill-torn:{batches}"),
             Self::KillAfter => f.write_str("kill-after"),
             Self::Stall(ms) => write!(f, "stall:{ms}"),
-            Self::Fail => f.write_str("fail"),
+            Self::Fail(batches) => write!(f, "fail:{batches}"),
+            Self::StallRead(ms) => write!(f, "stall-read:{ms}"),
+            Self::FailRead => f.write_str("fail-read"),
             Self::Jump(ms) => write!(f, "jump:{ms}"),
+            Self::Down(ms) => write!(f, "down:{ms}"),
             Self::Duplicate => f.write_str("duplicate"),
             Self::Cancel => f.write_str("cancel"),
             Self::Evict => f.write_str("evict"),
             Self::CrashParent => f.write_str("crash-parent"),
+            Self::CrashRun => f.write_str("crash-run"),
             Self::StallChild(ms) => write!(f, "stall-child:{ms}"),
             Self::PanicChild => f.write_str("panic-child"),
         }
@@ -131,66 +175,5 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed={} latency={}", self.seed, self.latency_ms)?;
         self.faults.iter().try_for_each(|planned| write!(f, " {planned}"))
-    }
-}
-
-/// A text that is no plan.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no part of a plan; one looks like this: seed=7 latency=4 kill-before@12 evict@31. \
-     Counted by groups of commits are kill-before, kill-torn:BATCHES, kill-after, stall:MS, fail, \
-     jump:MS, duplicate and cancel; by messages of agents evict and crash-parent; by entries into \
-     the code of runs stall-child:MS and panic-child"
-)]
-pub struct BadPlan(String);
-
-impl FromStr for Fault {
-    type Err = BadPlan;
-
-    fn from_str(text: &str) -> Result<Self, BadPlan> {
-        let bad = || BadPlan(text.to_owned());
-        let name = text.split(':').next().unwrap_or_default();
-        let number = |number: Option<&str>| number.and_then(|n| n.parse::<i64>().ok());
-        let fault = match (name, text.split_once(':').map(|(_, n)| n)) {
-            ("kill-before", None) => Self::KillBefore,
-            ("kill-after", None) => Self::KillAfter,
-            ("fail", None) => Self::Fail,
-            ("duplicate", None) => Self::Duplicate,
-            ("cancel", None) => Self::Cancel,
-            ("evict", None) => Self::Evict,
-            ("crash-parent", None) => Self::CrashParent,
-            ("panic-child", None) => Self::PanicChild,
-            ("kill-torn", n) => {
-                Self::KillTorn(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?)
-            }
-            ("stall", n) => Self::Stall(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?),
-            ("stall-child", n) => {
-                Self::StallChild(number(n).and_then(|n| n.try_into().ok()).ok_or_else(bad)?)
-            }
-            ("jump", n) => Self::Jump(number(n).ok_or_else(bad)?),
-            _ => return Err(bad()),
-        };
-        Ok(fault)
-    }
-}
-
-impl FromStr for Plan {
-    type Err = BadPlan;
-
-    fn from_str(text: &str) -> Result<Self, BadPlan> {
-        let mut plan = Self::default();
-        for word in text.split_whitespace() {
-            let bad = || BadPlan(word.to_owned());
-            if let Some(seed) = word.strip_prefix("seed=") {
-                plan.seed = seed.parse().map_err(|_| bad())?;
-            } else if let Some(latency) = word.strip_prefix("latency=") {
-                plan.latency_ms = latency.parse().map_err(|_| bad())?;
-            } else {
-                let (fault, at) = word.split_once('@').ok_or_else(bad)?;
-                let at = at.parse().ok().filter(|at| *at > 0).ok_or_else(bad)?;
-                plan.faults.push(Planned { at, fault: fault.parse()? });
-            }
-        }
-        Ok(plan)
     }
 }

@@ -1,9 +1,15 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
-use crate::failure::{Failure, PLAN_VARIABLE, Report};
-use crate::life::{LifeEnd, live};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use crate::failure::{Failure, Report};
+use crate::life::{LifeEnd, chooses_by_seed, live};
 use crate::plan::{Fault, Plan};
+use crate::repeat;
 use crate::scenario::{Erased, Scenario};
+use crate::shrink::{TRIES_MAX, shortest};
+use crate::thread::Watchdog;
 use crate::trace::Line;
 use crate::world::{Counts, Violation, World};
 
@@ -13,12 +19,16 @@ const SPARE_LIVES: usize = 3;
 /// More groups of commits than this are a world that does not come to an end.
 const COMMITS_MAX: u64 = 20_000;
 
+/// As many groups of commits as a world may have, so many times, are spent on a shorter plan.
+const SHRINK_WORLDS: u64 = 5;
+
 /// A simulation of a scenario: add what should go wrong, then [`check`](Simulation::check).
 #[must_use = "a simulation does nothing until `check` or `run` is called"]
 pub struct Simulation {
     scenario: Box<dyn Erased>,
     plan: Option<Plan>,
     watch: Option<Box<Watch>>,
+    command: Box<dyn Fn(&Plan) -> String>,
     commits: bool,
     pairs: u64,
     evictions: bool,
@@ -38,6 +48,7 @@ impl Simulation {
             scenario: Box::new(scenario),
             plan: None,
             watch: None,
+            command: Box::new(repeat::command),
             commits: false,
             pairs: 0,
             evictions: false,
@@ -54,7 +65,8 @@ impl Simulation {
     }
 
     /// Kills the process just before, in the middle of, and just after each group of commits of the
-    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups.
+    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups; after
+    /// every other first kill, time passes until the process is started again.
     pub fn crash_at_every_commit(mut self) -> Self {
         self.commits = true;
         self
@@ -91,13 +103,12 @@ impl Simulation {
     /// unbiased `select!` tries first may not.
     ///
     /// # Panics
-    /// If the program was built without `--cfg tokio_unstable`.
+    /// If tokio, as the program was built, does not choose by the seed.
     pub fn exactly_repeatable(self) -> Self {
-        if cfg!(not(tokio_unstable)) {
-            panic!(
-                "timelines repeat byte for byte only with tokio's seeded scheduler: build with RUSTFLAGS=\"--cfg tokio_unstable\""
-            );
-        }
+        assert!(
+            chooses_by_seed(),
+            "timelines repeat byte for byte only with tokio's seeded scheduler, which is not in this program: build it, and all it depends on, with RUSTFLAGS=\"--cfg tokio_unstable\", or with rustflags = [\"--cfg\", \"tokio_unstable\"] under [build] of .cargo/config.toml"
+        );
         self
     }
 
@@ -126,10 +137,16 @@ impl Simulation {
         self
     }
 
+    /// Lets a failure name this command to repeat it: for a program that has a command of its own.
+    pub fn repeated_by(mut self, command: impl Fn(&Plan) -> String + 'static) -> Self {
+        self.command = Box::new(command);
+        self
+    }
+
     /// Executes everything that was asked for.
     ///
     /// # Panics
-    /// When something does not hold, with the whole [`Failure`] as its text.
+    /// When something does not hold, with the whole [`Failure`] as its text. As [`Simulation::run`].
     pub fn check(self) -> Report {
         match self.run() {
             Ok(report) => report,
@@ -138,24 +155,29 @@ impl Simulation {
     }
 
     /// Executes everything that was asked for; if the environment variable `GHOSTLIGHT_SIM_PLAN`
-    /// holds a plan, that one alone.
+    /// holds a plan, that one alone, and says so on standard error.
     ///
     /// # Errors
     /// The first failure, under the shortest plan that shows it.
+    ///
+    /// # Panics
+    /// If the variable holds a text that is no plan, and within a tokio runtime.
     pub fn run(mut self) -> Result<Report, Box<Failure>> {
         let mut report = Report::default();
-        if let Ok(plan) = std::env::var(PLAN_VARIABLE) {
-            let plan = plan.parse().unwrap_or_else(|error| panic!("{PLAN_VARIABLE}: {error}"));
+        if let Some(plan) = repeat::plan_of_environment() {
+            let (name, variable) = (self.name(), repeat::PLAN_VARIABLE);
+            eprintln!("{variable} is set: of {name} this plan alone is executed: {plan}");
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
             self.one(plan, &mut report)?;
             return Ok(report);
         }
-        let calm = self.one(&Plan::calm(0), &mut report)?;
+        let world = self.one(&Plan::calm(0), &mut report)?;
+        let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
-        let plans = self.plans(calm);
+        let plans = self.plans(calm, &world.groups());
         for plan in &plans {
             self.one(plan, &mut report)?;
             if let Some(watch) = &self.watch {
@@ -184,16 +206,16 @@ impl Simulation {
         &self,
         seeds: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<Plan>, Box<Failure>> {
-        let calm = self.one(&Plan::calm(0), &mut Report::default())?;
+        let calm = self.one(&Plan::calm(0), &mut Report::default())?.counts();
         Ok(seeds.map(|seed| self.random(seed, calm)).collect())
     }
 
     /// Executes one plan.
-    fn one(&self, plan: &Plan, report: &mut Report) -> Result<Counts, Box<Failure>> {
+    fn one(&self, plan: &Plan, report: &mut Report) -> Result<World, Box<Failure>> {
         match self.execute(plan) {
             Ok(world) => {
                 report.add(plan, &world);
-                Ok(world.counts())
+                Ok(world)
             }
             Err(failed) => {
                 let mut failure = self.shrink(plan, failed);
@@ -203,15 +225,19 @@ impl Simulation {
         }
     }
 
-    fn plans(&self, calm: Counts) -> Vec<Plan> {
+    /// The plans that were asked for; `groups` has the batches of each group of the calm world.
+    fn plans(&self, calm: Counts, groups: &[u32]) -> Vec<Plan> {
         let mut plans = Vec::new();
         let mut chance = fastrand::Rng::with_seed(calm.commits);
-        let kill = |chance: &mut fastrand::Rng| {
-            [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter][chance.usize(..3)]
+        let kill = |chance: &mut fastrand::Rng, at: u64| {
+            let batches = usize::try_from(at - 1).ok().and_then(|at| groups.get(at));
+            // Beyond the calm world nobody knows how large a group is.
+            let kills = Fault::kills(batches.copied().unwrap_or(2));
+            kills[chance.usize(..kills.len())]
         };
         if self.commits {
-            for at in 1..=calm.commits {
-                for fault in [Fault::KillBefore, Fault::KillTorn(1), Fault::KillAfter] {
+            for (at, batches) in (1..).zip(groups) {
+                for fault in Fault::kills(*batches) {
                     plans.push(Plan::calm(0).with(fault, at));
                 }
             }
@@ -220,8 +246,10 @@ impl Simulation {
         for _ in 0..pairs {
             let first = chance.u64(1..=calm.commits);
             let second = first + chance.u64(1..=calm.commits);
-            let plan = Plan::calm(0).with(kill(&mut chance), first);
-            plans.push(plan.with(kill(&mut chance), second));
+            let plan = Plan::calm(0).with(kill(&mut chance, first), first);
+            let plan = plan.with(kill(&mut chance, second), second);
+            // Every other process is not started again at once.
+            plans.push(if chance.bool() { plan.with(down(&mut chance), 1) } else { plan });
         }
         let at_messages =
             [(self.evictions, Fault::Evict), (self.parent_crashes, Fault::CrashParent)];
@@ -245,24 +273,30 @@ impl Simulation {
         let mut tolerated = vec![Fault::Cancel, Fault::PanicChild, Fault::StallChild(0)];
         tolerated.retain(|fault| self.scenario.tolerates(*fault));
         for _ in 0..chance.u64(1..=5) {
-            let fault = match chance.usize(..12 + tolerated.len()) {
+            let fault = match chance.usize(..16 + tolerated.len()) {
                 0 | 1 => Fault::KillBefore,
                 2 | 3 => Fault::KillAfter,
                 4 => Fault::KillTorn(chance.u32(1..4)),
                 5 => Fault::Stall(chance.u64(1..30_000)),
-                6 => Fault::Fail,
+                6 => Fault::Fail([0, 1, u32::MAX][chance.usize(..3)]),
                 7 => Fault::Jump(chance.i64(-600_000..3_600_000)),
                 8 => Fault::Duplicate,
                 9 | 10 => Fault::Evict,
                 11 => Fault::CrashParent,
-                other => match tolerated[other - 12] {
+                12 => Fault::CrashRun,
+                13 => Fault::StallRead(chance.u64(1..30_000)),
+                14 => Fault::FailRead,
+                15 => down(&mut chance),
+                other => match tolerated[other - 16] {
                     Fault::StallChild(_) => Fault::StallChild(chance.u64(1..600_000)),
                     fault => fault,
                 },
             };
             let most = match fault {
                 Fault::Evict | Fault::CrashParent => calm.messages,
-                Fault::StallChild(_) | Fault::PanicChild => calm.entries,
+                Fault::StallChild(_) | Fault::PanicChild | Fault::CrashRun => calm.code,
+                Fault::StallRead(_) | Fault::FailRead => calm.reads,
+                Fault::Down(_) => 2,
                 _ => calm.commits,
             };
             plan = plan.with(fault, chance.u64(1..=most * 3 / 2 + 1));
@@ -270,41 +304,37 @@ impl Simulation {
         plan
     }
 
-    /// Leaves out of a plan whatever it fails without.
+    /// Finds the shortest plan that fails in the same way, and sees it fail once more.
     fn shrink(&self, found: &Plan, failed: Failed) -> Failure {
-        let (mut plan, mut failed) = (found.clone(), failed);
-        let mut attempt = |candidate: Plan, plan: &mut Plan| match self.execute(&candidate) {
-            Err(again) if again.violation.invariant == failed.violation.invariant => {
-                (*plan, failed) = (candidate, again);
-                true
-            }
-            _ => false,
+        let commits_left = Cell::new(self.commits_max.saturating_mul(SHRINK_WORLDS));
+        let fails = |plan: &Plan| {
+            let (commits, again) = match self.execute(plan) {
+                Ok(world) => (world.counts().commits, None),
+                Err(again) => (again.commits, Some(again)),
+            };
+            commits_left.set(commits_left.get().saturating_sub(commits));
+            again.filter(|again| again.violation.is_like(&failed.violation))
         };
-        loop {
-            let before = plan.clone();
-            let mut at = 0;
-            while at < plan.faults.len() {
-                let mut candidate = plan.clone();
-                candidate.faults.remove(at);
-                if !attempt(candidate, &mut plan) {
-                    at += 1;
-                }
-            }
-            if plan.latency_ms > 0 {
-                attempt(Plan { latency_ms: 0, ..plan.clone() }, &mut plan);
-            }
-            if plan == before {
-                break;
-            }
+        let mut plan =
+            shortest(found, TRIES_MAX, |plan| commits_left.get() > 0 && fails(plan).is_some());
+        let mut last = fails(&plan);
+        let repeats = last.is_some();
+        if !repeats {
+            plan = found.clone();
+            last = fails(&plan);
         }
+        let Failed { violation, trace, warnings, .. } = last.unwrap_or(failed);
         Failure {
             scenario: self.scenario.name(),
-            invariant: failed.violation.invariant,
-            text: failed.violation.text,
-            plans: 0,
+            invariant: violation.invariant,
+            text: violation.text,
+            plans: 1,
             found: found.clone(),
+            command: (self.command)(&plan),
             plan,
-            trace: failed.trace,
+            repeats,
+            trace,
+            warnings,
         }
     }
 
@@ -316,10 +346,11 @@ impl Simulation {
         );
         let scenario = &*self.scenario;
         let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
+        let watchdog = Watchdog::begin(format!("simulation of {} under {plan}", scenario.name()));
         let lives = plan.faults.len() + SPARE_LIVES;
         let mut settled = 0;
         for _ in 0..lives {
-            match live(scenario, &world) {
+            match live(scenario, &world, &watchdog) {
                 Ok(LifeEnd::Settled) => settled += 1,
                 Ok(LifeEnd::Killed) => {}
                 Ok(LifeEnd::Violated) => break,
@@ -340,14 +371,30 @@ impl Simulation {
         if settled < 2 {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
+        drop(watchdog);
         match world.violation() {
             None => Ok(world),
-            Some(violation) => Err(Failed { violation, trace: world.take_trace() }),
+            Some(violation) => Err(Failed::of(&world, violation)),
         }
     }
 }
 
+/// A time between two lives: from a blink to a fortnight.
+fn down(chance: &mut fastrand::Rng) -> Fault {
+    Fault::Down(10u64.pow(chance.u32(1..=9)) + chance.u64(..200_000_000))
+}
+
+/// A world in which something does not hold.
 struct Failed {
     violation: Violation,
     trace: Vec<Line>,
+    warnings: BTreeSet<String>,
+    commits: u64,
+}
+
+impl Failed {
+    fn of(world: &World, violation: Violation) -> Self {
+        let (warnings, commits) = (world.warnings(), world.counts().commits);
+        Self { violation, trace: world.take_trace(), warnings, commits }
+    }
 }

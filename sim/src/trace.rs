@@ -2,34 +2,52 @@
 
 use std::fmt::{self, Write as _};
 
+use ghostlight::AgentPath;
 use ghostlight::protocol::journal::due_name;
+use ghostlight::protocol::run::Phase;
 use ghostlight::storage::Versioned;
-use ghostlight::storage::records::{LogEntry, LogRecord, StoredCall};
+use ghostlight::storage::records::{LogEntry, LogRecord, RunRecord, StoredCall};
 use ghostlight::storage::{Key, codec};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
-use crate::durable::{Change, Durable};
+use crate::durable::{Change, Durable, DurableRun};
 use crate::world::World;
 
 /// One line of a timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Line {
     /// Which life of the process, from 1.
     pub life: u64,
     /// Virtual time since the world began, in ms.
     pub at_ms: u64,
+    /// The agent or run that it is about, by its address; empty if it is about none.
+    pub who: String,
     /// What kind of thing happened, in a word.
     pub kind: &'static str,
     /// What happened.
     pub text: String,
 }
 
+/// The heading of a timeline, whose lines are padded to `width` with `{line:width$}`.
+pub(crate) fn heading(width: usize) -> String {
+    format!("    life       time  {:width$}  what", "agent or run")
+}
+
+/// As a line of a table. A width, as in `{line:30}`, is that of the agent or run. Faults and what they
+/// lead to are marked in the margin.
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, ms) = (self.at_ms / 1000, self.at_ms % 1000);
-        write!(f, "{:>2} {seconds:>6}.{ms:03} {:<8} {}", self.life, self.kind, self.text)
+        let Self { life, at_ms, who, kind, text } = self;
+        let mark = match *kind {
+            "fault" => ">>>",
+            "panic" | "violated" => "!!!",
+            _ => "",
+        };
+        let (seconds, ms, width) = (at_ms / 1000, at_ms % 1000, f.width().unwrap_or(0));
+        write!(f, "{mark:3} {life:>4} {seconds:>6}.{ms:03}  {who:width$}  {kind:<8} {text}")
     }
 }
 
@@ -43,31 +61,94 @@ impl Trace {
         self.lines.push(line);
     }
 
+    /// Adds a line for a message that an agent has handled, or one more to the line before.
+    pub(crate) fn push_message(&mut self, mut line: Line, number: u64) {
+        if let Some(before) = self.lines.last_mut() {
+            let same = (before.life, before.at_ms, &before.who, before.kind)
+                == (line.life, line.at_ms, &line.who, line.kind);
+            if same && let Some(first) = before.text.split(' ').next() {
+                before.text = format!("{first} to {number} are handled");
+                return;
+            }
+        }
+        line.text = format!("{number} is handled");
+        self.lines.push(line);
+    }
+
     pub(crate) fn take(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.lines)
     }
+
+    /// The last thing that closures over the world can see: of whom it was, and what.
+    pub(crate) fn last_change(&self) -> (String, String) {
+        let seen = |line: &&Line| matches!(line.kind, "commit" | "effect" | "life" | "note");
+        let Some(line) = self.lines.iter().rev().find(seen) else { return Default::default() };
+        let Line { life, who, kind, text, .. } = line;
+        let of = if who.is_empty() { String::new() } else { format!(" of {who}") };
+        (who.clone(), format!("it did until this {kind}{of} in life {life}: {text}"))
+    }
 }
 
-/// What a group of commits did, in words.
-pub(crate) fn describe(changes: &[Change], durable: &Durable) -> String {
-    let mut text = String::new();
+/// What a group of commits did, in words: of whom, and what.
+pub(crate) fn describe(changes: &[Change], durable: &Durable) -> Vec<(String, String)> {
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for change in changes {
-        let run = change.key.run();
-        let path = run.and_then(|run| durable.run(run)?.path.as_ref());
-        let name = path.map_or_else(String::new, |path| format!(" {path}"));
-        let what = match (change.key.kind(), &change.after) {
-            ("head" | "registry", _) => continue,
-            ("record", Some(_)) => match run.and_then(|run| durable.run(run)?.record.as_ref()) {
-                Some(record) => format!("record{name} {:?}", record.state.phase),
-                None => format!("record{name}"),
-            },
-            ("log", Some(after)) => format!("log{name} {}", entries(&change.key, after)),
-            (kind, Some(_)) => format!("+{kind}{name}"),
-            (kind, None) => format!("-{kind}{name}"),
-        };
-        let _ = write!(text, "{}{what}", if text.is_empty() { "" } else { "; " });
+        let run = change.key.run().and_then(|run| durable.run(run));
+        let who = run.and_then(|run| run.path.as_ref()).map_or("", AgentPath::as_str);
+        let place = told.iter().position(|(of, _)| of == who);
+        let place = place.unwrap_or_else(|| {
+            told.push((who.to_owned(), Vec::new()));
+            told.len() - 1
+        });
+        let words = &mut told[place].1;
+        let is_there = change.after.is_some();
+        match (change.key.kind(), &change.after) {
+            // What happened comes before what it makes of the run.
+            ("log", Some(after)) => words.insert(0, entries(&change.key, after)),
+            ("record", Some(_)) => words.extend(run.and_then(|run| status(change, run))),
+            ("head" | "registry", _) => {}
+            ("live", _) if is_there == change.before.is_some() => {}
+            ("live", _) => words.push(either(is_there, "live", "no longer live")),
+            ("queue", _) => words.push(either(is_there, "in the queue", "out of the queue")),
+            ("timer", _) => words.push(either(is_there, "a timer is set", "its timer is gone")),
+            ("owed", Some(_)) if change.before.is_some() => words.push("owed later".into()),
+            ("owed", _) => words.push(either(is_there, "a delivery is owed", "delivered")),
+            ("tombstone", Some(_)) => words.push("cleared".into()),
+            ("meta", _) => words.push("rows of the system".into()),
+            (kind, _) => words.push(either(is_there, &format!("+{kind}"), &format!("-{kind}"))),
+        }
     }
-    text
+    let line = |(who, mut words): (String, Vec<String>)| {
+        words.dedup();
+        (who, words.join("; "))
+    };
+    told.into_iter().filter(|(_, words)| !words.is_empty()).map(line).collect()
+}
+
+fn either(is_there: bool, there: &str, gone: &str) -> String {
+    if is_there { there } else { gone }.to_owned()
+}
+
+/// What a run has become, if that has changed.
+fn status(change: &Change, run: &DurableRun) -> Option<String> {
+    let before = change.before.as_ref();
+    let before =
+        before.and_then(|before| codec::decode::<RunRecord>(&change.key, &before.value).ok());
+    let now = run.record.as_ref()?;
+    let phase = match now.state.phase {
+        Phase::Ended(end) => format!("{end:?}"),
+        phase => format!("{phase:?}"),
+    };
+    let phase = phase.to_lowercase();
+    match before {
+        None => Some(format!("recorded, {phase}")),
+        Some(before) if before.state.phase != now.state.phase => Some(format!("now {phase}")),
+        Some(before) if before.attempt != now.attempt => Some(format!("attempt {}", now.attempt)),
+        Some(before) if !before.state.cancelling && now.state.cancelling => {
+            Some("to be cancelled".to_owned())
+        }
+        Some(_) => None,
+    }
 }
 
 fn entries(key: &Key, value: &Versioned) -> String {
@@ -75,7 +156,7 @@ fn entries(key: &Key, value: &Versioned) -> String {
         return "unreadable".to_owned();
     };
     let words: Vec<String> = record.entries.iter().map(entry).collect();
-    format!("#{} [{}]", record.first_number, words.join(", "))
+    words.join(", ")
 }
 
 fn entry(entry: &LogEntry) -> String {
@@ -102,24 +183,38 @@ fn entry(entry: &LogEntry) -> String {
 /// What the system says of code that awaits what is not recorded.
 const FOREIGN: &str = "awaited something that is not recorded";
 
-/// Adds what the system logs to the timeline: Ghostlight's own events alone, so that no id of the
-/// actor library, which counts for the whole process, gets in.
+/// The actor library, whose ids count for the whole process, and differ each time.
+const ACTORS: &str = "ractor";
+
+/// Adds what is logged to the timeline: warnings and errors of Ghostlight, whose other events are lines
+/// of their own, and what everybody else logs, as the code of users does.
 pub(crate) struct Collect(pub(crate) World);
+
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    let target = metadata.target();
+    target.split("::").next().is_some_and(|name| {
+        let rest = name.strip_prefix("ghostlight");
+        matches!(rest, Some("" | "_actors" | "_protocol" | "_server" | "_storage" | "_supervisor"))
+    })
+}
 
 impl Subscriber for Collect {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && *metadata.level() <= Level::INFO
-            && metadata.target().starts_with("ghostlight")
+        let least = if is_ours(metadata) { Level::WARN } else { Level::INFO };
+        metadata.is_event() && *metadata.level() <= least && !metadata.target().starts_with(ACTORS)
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        if text.0.contains(FOREIGN) {
-            self.0.warn(text.0.clone());
+        let mut logged = Logged::default();
+        event.record(&mut logged);
+        if !is_ours(event.metadata()) {
+            return self.0.trace("log", logged.all());
         }
-        self.0.trace("system", text.0);
+        let (who, text) = logged.of_a_run();
+        if text.contains(FOREIGN) {
+            self.0.warn(format!("{who}: {text}"));
+        }
+        self.0.trace_of("system", &who, text);
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -132,14 +227,39 @@ impl Subscriber for Collect {
     fn exit(&self, _: &Id) {}
 }
 
-struct Text(String);
+/// The message and the fields of an event.
+#[derive(Default)]
+struct Logged {
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
 
-impl Visit for Text {
+impl Logged {
+    fn all(self) -> String {
+        let mut text = self.message;
+        for (name, value) in self.fields {
+            let gap = if text.is_empty() { "" } else { " " };
+            let _ = write!(text, "{gap}{name}={value}");
+        }
+        text
+    }
+
+    /// Takes the address out of the fields.
+    fn of_a_run(mut self) -> (String, String) {
+        let at = self.fields.iter().position(|(name, _)| *name == "agent");
+        let who = at.map_or_else(String::new, |at| self.fields.remove(at).1);
+        self.fields.retain(|(name, value)| {
+            *name != "run_id" || who.rsplit(':').next().is_none_or(|id| id != value)
+        });
+        (who, self.all())
+    }
+}
+
+impl Visit for Logged {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let gap = if self.0.is_empty() { "" } else { " " };
-        let _ = match field.name() {
-            "message" => write!(self.0, "{gap}{value:?}"),
-            name => write!(self.0, "{gap}{name}={value:?}"),
-        };
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.fields.push((name, format!("{value:?}"))),
+        }
     }
 }

@@ -1,29 +1,29 @@
 //! A simulated world: everything that outlives the process, and the order in which things happened.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod count;
+mod disk;
+mod judge;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ghostlight::storage::{Batch, Error as StoreError};
 use ghostlight::{AgentPath, Clock, System};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::disk::{Disk, Written};
+pub use self::count::Counts;
+use crate::disk::Disk;
 use crate::durable::{Change, Durable};
 use crate::effects::Effects;
 use crate::invariant::{Event, Invariant, Invariants};
-use crate::life::words;
+use crate::observers::Observers;
 use crate::oracle;
 use crate::plan::{Counter, Fault, Plan};
 use crate::trace::{Line, Trace};
 
 /// What the wall clock shows when a world begins: 2026-01-01.
 const EPOCH_MS: u64 = 1_767_225_600_000;
-
-/// More messages than this for each group of commits are a system that goes in circles.
-const MESSAGES_A_COMMIT: u64 = 10;
 
 /// What outlives every life of the simulated process. Clones share it.
 #[derive(Clone)]
@@ -38,8 +38,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Something has happened that ends the life.
     ended: Notify,
-    /// A run was recorded that nobody observes yet.
-    begun: Notify,
+    observers: Observers,
 }
 
 type Holds = Box<dyn Fn(&World) -> bool + Send + Sync>;
@@ -56,11 +55,17 @@ pub(crate) enum Cut {
 pub(crate) struct Violation {
     pub(crate) invariant: String,
     pub(crate) text: String,
+    /// It is a closure of the scenario, over the world as a whole.
+    pub(crate) yours: bool,
 }
 
 struct Inner {
     plan: Plan,
     disk: Disk,
+    /// The group that the last life was lost in, and how many batches of it the next one finds.
+    left: Option<(u64, u32)>,
+    /// How many batches each group of commits has.
+    groups: Vec<u32>,
     /// Shared with whoever looks at it meanwhile.
     durable: Arc<Durable>,
     invariants: Vec<Box<dyn Invariant>>,
@@ -74,6 +79,8 @@ struct Inner {
     commits_max: u64,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
+    /// Until when it does, or did last, in this life.
+    busy_until: Option<Instant>,
     /// The drive has returned, and nothing was left to do: nothing may happen any more.
     settled: bool,
     warnings: BTreeSet<String>,
@@ -84,24 +91,7 @@ struct Inner {
     violation: Option<Violation>,
     promises: BTreeMap<String, String>,
     system: Option<System>,
-    unobserved: VecDeque<AgentPath>,
     last_begun: Option<AgentPath>,
-    observers: u64,
-}
-
-/// How much has happened in a world.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Groups of commits, begun.
-    pub commits: u64,
-    /// Messages that agents have handled.
-    pub messages: u64,
-    /// Entries into the code of runs.
-    pub entries: u64,
-    /// Lives of the process.
-    pub lives: u64,
-    /// Faults that have struck.
-    pub struck: u64,
 }
 
 impl World {
@@ -112,6 +102,8 @@ impl World {
         let inner = Inner {
             plan,
             disk: Disk::default(),
+            left: None,
+            groups: Vec::new(),
             durable: Arc::default(),
             invariants: all,
             trace: Trace::default(),
@@ -122,6 +114,7 @@ impl World {
             counts: Counts::default(),
             commits_max,
             disk_busy: Duration::ZERO,
+            busy_until: None,
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
@@ -131,9 +124,7 @@ impl World {
             violation: None,
             promises: BTreeMap::new(),
             system: None,
-            unobserved: VecDeque::new(),
             last_begun: None,
-            observers: 0,
         };
         let shared = Shared {
             effects: Effects::default(),
@@ -141,7 +132,7 @@ impl World {
             finally,
             inner: Mutex::new(inner),
             ended: Notify::new(),
-            begun: Notify::new(),
+            observers: Observers::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -205,19 +196,43 @@ impl World {
         self.lock().warnings.clone()
     }
 
+    /// Adds a line about whoever's code is polled on this thread.
     pub(crate) fn trace(&self, kind: &'static str, text: String) {
-        self.lock().line(kind, text);
+        self.trace_of(kind, &crate::thread::polled_now().unwrap_or_default(), text);
+    }
+
+    /// Adds a line for a message that an agent has handled.
+    pub(crate) fn trace_message(&self, agent: &AgentPath, number: u64) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            let line = inner.new_line("message", agent.as_str(), String::new());
+            inner.trace.push_message(line, number);
+        }
+    }
+
+    /// Adds a line about somebody.
+    pub(crate) fn trace_of(&self, kind: &'static str, who: &str, text: String) {
+        if kind == "effect" && !crate::thread::is_of_a_life() {
+            self.warn(format!(
+                "effect {text} on another thread: when that happens is not simulated"
+            ));
+        }
+        self.lock().line(kind, who, text);
+        if kind == "effect" {
+            self.check_always();
+        }
     }
 
     /// Notes a panic, which may have happened while the world is being looked at.
     pub(crate) fn panicked(&self, text: &str) {
+        let who = crate::thread::polled_now().unwrap_or_default();
         let inner = match self.shared.inner.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut inner) = inner {
-            inner.line("panic", text.replace('\n', " "));
+            inner.line("panic", &who, text.to_owned());
         }
     }
 
@@ -225,72 +240,46 @@ impl World {
         self.lock().trace.take()
     }
 
-    /// Something does not hold: the first such thing ends the life.
-    pub(crate) fn violated(&self, invariant: &str, text: String) {
-        let mut inner = self.lock();
-        inner.violate(invariant, text);
-        drop(inner);
-        self.shared.ended.notify_one();
-    }
-
-    pub(crate) fn violation(&self) -> Option<Violation> {
-        self.lock().violation.clone()
-    }
-
-    /// Tells everybody who checks of an event.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.judge(event);
-        for (name, holds) in &self.shared.always {
-            if !held(holds, self) {
-                self.violated(name, "it did until this event".into());
-            }
-        }
-        if matches!(event, Event::Settled) {
-            self.lock().settled = true;
-            for (name, holds) in &self.shared.finally {
-                if !held(holds, self) {
-                    self.violated(name, "all is over".into());
-                }
-            }
-        }
-        if self.lock().violation.is_some() {
-            self.shared.ended.notify_one();
-        }
-    }
-
-    /// Lets every invariant judge an event. They are checked without the lock, so that they may look at
-    /// the world; one that panics does not hold, and takes no other with it.
-    fn judge(&self, event: &Event<'_>) {
-        let (mut invariants, durable) = {
-            let mut inner = self.lock();
-            (std::mem::take(&mut inner.invariants), Arc::clone(&inner.durable))
-        };
-        for invariant in &mut invariants {
-            let checked = catch_unwind(AssertUnwindSafe(|| invariant.check(event, &durable)));
-            let held = checked.unwrap_or_else(|panic| Err(format!("panicked: {}", words(&*panic))));
-            if let Err(text) = held {
-                self.lock().violate(invariant.name(), text);
-            }
-        }
-        drop(durable);
-        self.lock().invariants = invariants;
-    }
-
     /// Begins the next life on what is durable.
     pub(crate) fn begin_life(&self) {
+        if self.life() > 0 {
+            self.stay_down();
+        }
         let mut inner = self.lock();
         inner.life += 1;
         inner.counts.lives += 1;
         inner.began = Some(Instant::now());
         inner.killed = false;
         inner.store_failed = false;
-        inner.disk.forget_unsynced();
+        inner.busy_until = None;
         let life = inner.life;
-        let running = inner.durable.runs().filter_map(|(_, run)| run.path.clone()).collect();
-        inner.unobserved = running;
-        inner.line("life", format!("life {life} of the process begins"));
+        inner.line("life", "", format!("life {life} of the process begins"));
+        let left = inner.left.take();
+        inner.disk.power_cut(left.map_or(0, |(_, kept)| kept as usize));
+        #[cfg(ghostlight_planted)]
+        if left.is_some() {
+            inner.disk.damage();
+        }
         drop(inner);
+        if let Some((group, _)) = left {
+            self.sync(group);
+        }
+        let recorded = self
+            .durable(|durable| durable.runs().filter_map(|(_, run)| run.path.clone()).collect());
+        self.shared.observers.begin_life(recorded);
         self.tell(&Event::LifeBegan);
+    }
+
+    /// Lets time pass between two lives, if that is planned.
+    fn stay_down(&self) {
+        let (_, faults, _) = self.count(Counter::Life);
+        for fault in faults {
+            self.tell(&Event::Fault(fault));
+            let Fault::Down(ms) = fault else { continue };
+            let mut inner = self.lock();
+            inner.elapsed = inner.elapsed.saturating_add(Duration::from_millis(ms));
+            inner.line("fault", "", format!("nothing runs for {ms} ms"));
+        }
     }
 
     pub(crate) fn set_system(&self, system: Option<System>) {
@@ -320,37 +309,6 @@ impl World {
         self.tell(&Event::LifeEnded);
     }
 
-    pub(crate) fn kill(&self, when: &str) {
-        let mut inner = self.lock();
-        inner.killed = true;
-        inner.kills += 1;
-        inner.line("fault", format!("the process is killed {when}"));
-        drop(inner);
-        self.shared.ended.notify_one();
-    }
-
-    /// Whether this life may go on to use the disk.
-    pub(crate) fn is_alive(&self, life: u64) -> bool {
-        let inner = self.lock();
-        inner.life == life && !inner.killed
-    }
-
-    /// Whether every kill that was due has ended a life.
-    pub(crate) fn kills_strike(&self) -> bool {
-        let inner = self.lock();
-        inner.kills >= inner.kills_due
-    }
-
-    pub(crate) fn store_failed(&self) -> bool {
-        self.lock().store_failed
-    }
-
-    pub(crate) fn fail_store(&self) {
-        let mut inner = self.lock();
-        inner.store_failed = true;
-        inner.line("fault", "the disk fails".into());
-    }
-
     /// Waits until the life has to end.
     pub(crate) async fn cut(&self) -> Cut {
         loop {
@@ -367,112 +325,14 @@ impl World {
         }
     }
 
-    /// Waits for a run that nobody observes yet.
-    pub(crate) async fn begun(&self) -> AgentPath {
-        loop {
-            if let Some(path) = self.lock().unobserved.pop_front() {
-                return path;
-            }
-            self.shared.begun.notified().await;
-        }
-    }
-
-    pub(crate) fn next_observer(&self) -> u64 {
-        let mut inner = self.lock();
-        inner.observers += 1;
-        inner.observers
-    }
-
-    pub(crate) fn disk_busy(&self) -> Duration {
-        self.lock().disk_busy
-    }
-
-    /// Lets the disk keep its user waiting.
-    pub(crate) async fn busy(&self, time: Duration) {
-        if !time.is_zero() {
-            tokio::time::sleep(time).await;
-            self.lock().disk_busy += time;
-        }
-    }
-
-    /// Counts, and returns what goes wrong there, and how long the disk takes.
-    pub(crate) fn count(&self, counter: Counter) -> (u64, Vec<Fault>, Duration) {
-        let mut inner = self.lock();
-        let at = match counter {
-            Counter::Commit => &mut inner.counts.commits,
-            Counter::Message => &mut inner.counts.messages,
-            Counter::Entry => &mut inner.counts.entries,
-        };
-        *at += 1;
-        let at = *at;
-        let Counts { commits, messages, .. } = inner.counts;
-        if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
-            let text = format!("it has not in {commits} groups of commits, {messages} messages");
-            inner.violate("a world comes to its end", text);
-            self.shared.ended.notify_one();
-        }
-        let planned = inner.plan.faults.iter();
-        let faults: Vec<Fault> = planned
-            .filter(|planned| planned.at == at && planned.fault.counter() == counter)
-            .map(|planned| planned.fault)
-            .collect();
-        inner.counts.struck += faults.len() as u64;
-        // A disk that fails ends the life in its own way.
-        let fails = faults.contains(&Fault::Fail);
-        inner.kills_due += u64::from(!fails && faults.iter().any(|fault| fault.is_kill()));
-        let latency = inner.plan.latency();
-        (at, faults, latency)
-    }
-
-    /// Brings batches to the disk, where they can be read, and may be lost.
-    pub(crate) fn write(&self, group: &[Batch]) -> Vec<Result<(), StoreError>> {
-        self.lock().disk.write(group)
-    }
-
-    /// Makes everything that was written durable, as group `group`.
-    pub(crate) fn sync(&self, group: u64) {
-        let mut inner = self.lock();
-        let changes = inner.disk.sync();
-        if changes.is_empty() {
-            return;
-        }
-        let known: Vec<bool> = changes.iter().map(|change| inner.knows(change)).collect();
-        let is_new = |c: &&Change| c.after.is_some() && matches!(c.key.kind(), "record" | "log");
-        let new = changes.iter().find(is_new);
-        if let (true, Some(change)) = (inner.settled, new) {
-            let run = change.key.run().and_then(|run| inner.durable.run(run));
-            let name = run.and_then(|run| run.path.as_ref()).map_or("a new run", AgentPath::as_str);
-            let text = format!("something is recorded of {name}");
-            inner.violate("the last life finds everything done", text);
-        }
-        if let Err(error) = Arc::make_mut(&mut inner.durable).apply(&changes) {
-            inner.violate("every record can be read", error.to_string());
-        }
-        let begun: Vec<AgentPath> = changes
-            .iter()
-            .zip(known)
-            .filter(|(change, known)| change.key.kind() == "record" && !known)
-            .filter_map(|(change, _)| inner.durable.run(change.key.run()?)?.path.clone())
-            .collect();
-        let text = crate::trace::describe(&changes, &inner.durable);
-        inner.line("commit", format!("{group}: {text}"));
-        if let Some(last) = begun.last() {
-            inner.last_begun = Some(last.clone());
-        }
-        inner.unobserved.extend(begun);
-        drop(inner);
-        self.shared.begun.notify_one();
-        self.tell(&Event::Committed { group, changes: &changes });
-    }
-
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Written) -> T) -> T {
-        read(self.lock().disk.written())
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.shared.observers
     }
 
     pub(crate) fn jump(&self, ms: i64) {
         let mut inner = self.lock();
-        inner.jumped_ms += ms;
-        inner.line("fault", format!("the wall clock jumps by {ms} ms"));
+        inner.jumped_ms = inner.jumped_ms.saturating_add(ms);
+        inner.line("fault", "", format!("the wall clock jumps by {ms} ms"));
     }
 
     pub(crate) fn last_begun(&self) -> Option<AgentPath> {
@@ -484,33 +344,34 @@ impl World {
     }
 }
 
-/// Whether something holds; a panic says that it does not.
-fn held(holds: &Holds, world: &World) -> bool {
-    catch_unwind(AssertUnwindSafe(|| holds(world))).unwrap_or(false)
-}
-
 struct WorldClock(World);
 
 impl Clock for WorldClock {
     fn now_ms(&self) -> u64 {
         let inner = self.0.lock();
-        (EPOCH_MS + millis(inner.now())).saturating_add_signed(inner.jumped_ms)
+        EPOCH_MS.saturating_add(millis(inner.now())).saturating_add_signed(inner.jumped_ms)
     }
 }
 
 impl Inner {
     /// Virtual time since the world began.
     fn now(&self) -> Duration {
-        self.elapsed + self.began.map_or(Duration::ZERO, |began| began.elapsed())
+        self.elapsed.saturating_add(self.began.map_or(Duration::ZERO, |began| began.elapsed()))
     }
 
-    fn line(&mut self, kind: &'static str, text: String) {
+    fn line(&mut self, kind: &'static str, who: &str, text: String) {
         if self.violation.is_some() {
             // The timeline ends with what does not hold.
             return;
         }
-        let (life, at_ms) = (self.life, millis(self.now()));
-        self.trace.push(Line { life, at_ms, kind, text });
+        let line = self.new_line(kind, who, text);
+        self.trace.push(line);
+    }
+
+    fn new_line(&self, kind: &'static str, who: &str, text: String) -> Line {
+        // One event is one line, whatever somebody has put into its text.
+        let text = text.replace('\n', " ");
+        Line { life: self.life, at_ms: millis(self.now()), who: who.to_owned(), kind, text }
     }
 
     fn knows(&self, change: &Change) -> bool {
@@ -519,8 +380,9 @@ impl Inner {
 
     fn violate(&mut self, invariant: &str, text: String) {
         if self.violation.is_none() {
-            self.line("violated", format!("{invariant}: {text}"));
-            self.violation = Some(Violation { invariant: invariant.to_owned(), text });
+            self.line("violated", "", format!("{invariant:?} does not hold: {text}"));
+            let invariant = invariant.to_owned();
+            self.violation = Some(Violation { invariant, text, yours: false });
         }
     }
 }

@@ -66,6 +66,21 @@ fn a_report_warns_of_it() {
 }
 
 #[test]
+fn a_stall_of_the_plan_is_no_foreign_await() {
+    let simulation = Simulation::new(Waiting(false));
+    let plan: Plan =
+        "stall-child:5000@1 stall-child:50@2 stall-child:50@3 kill-after@4".parse().unwrap();
+    let trace = simulation.trace(&plan).unwrap();
+    let stalls = trace.iter().filter(|line| line.text.contains(" stalls for "));
+    assert_eq!(stalls.count(), 3, "at the entry, in a step, and after it");
+    let report = Simulation::new(Waiting(false)).plan(plan).check();
+    assert!(report.warnings.is_empty(), "{report}");
+    // What the code awaits after a stall is its own.
+    let report = Simulation::new(Waiting(true)).plan("stall-child:5000@1".parse().unwrap()).check();
+    assert_eq!(report.warnings.len(), 1, "{report}");
+}
+
+#[test]
 fn nothing_else_is() {
     assert_eq!(warnings(&Simulation::new(Waiting(false))), 0);
     for shipped in scenarios::all() {

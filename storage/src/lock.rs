@@ -63,9 +63,7 @@ impl FolderLock {
         let mut lock = Self { folder, file };
         match lock.write_pid() {
             // On a full disk runs are still read, and others are refused without a pid.
-            Err(error)
-                if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-            {
+            Err(error) if !is_full(&error) => {
                 Err(Error::Open { folder: lock.folder.clone(), why: why(&error) })
             }
             _ => Ok(lock),
@@ -136,6 +134,11 @@ fn make_durable(folder: &Path, mode: u32) -> std::io::Result<()> {
 /// Makes the names in a folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Whether an I/O error says that nothing more fits.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// What an I/O error means for somebody who wants to use a folder, and what to do.

@@ -63,8 +63,11 @@ const REVISION_BYTES: usize = 8;
 /// A [`Store`] in a folder, on sled 0.34.
 ///
 /// It lives in `<folder>/store`, and owns the folder by [`FolderLock`] until it is really closed.
-/// Space on disk that is freed is used again, but never given back. Memory is a small multiple of
-/// the 32 MiB cache. It writes only while 32 MiB are free on the disk.
+/// Space on disk that is freed is used again, but never given back. It opens only while 40 MiB are
+/// free on the disk, and writes while 32 MiB are.
+///
+/// Memory is a small multiple of the 32 MiB cache, and the engine's index, all of which stays there:
+/// about 40 bytes for each entry of the store.
 ///
 /// Damage by the medium is noticed, by checksums and by a count of what was acknowledged. What a
 /// crash leaves is never taken for damage; so damage inside the log that looks like it may stay
@@ -110,8 +113,8 @@ impl SledStore {
     /// Opens the store on a disk that may be nearly full, for whoever reads, deletes, and changes
     /// single records, and adds nothing; otherwise as [`SledStore::open_locked`].
     ///
-    /// It opens whatever is free, as long as the engine finds the little that it writes when it
-    /// opens, and commits while 8 MiB are free.
+    /// It opens whatever is free, as long as the engine finds what it writes when it opens, at most
+    /// 4 MiB and an eighth of the store's size, and commits while 8 MiB are free.
     ///
     /// # Errors
     /// As [`SledStore::open`]; the lock is let go then.

@@ -326,3 +326,52 @@ async fn a_parent_that_crashes_before_a_run_is_entered_costs_it_no_attempt() {
         system.crash().await;
     }
 }
+
+/// Counts the entries into code that are not over.
+struct Inside(Arc<Mutex<(u32, u32)>>);
+
+impl Inside {
+    fn enter(counts: &Arc<Mutex<(u32, u32)>>) -> Self {
+        let mut counted = counts.lock().unwrap();
+        counted.0 += 1;
+        counted.1 = counted.1.max(counted.0);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().0 -= 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_actor_crashes_is_entered_again_when_its_code_is_gone() {
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let child = {
+        let counts = Arc::clone(&counts);
+        code(move |cx, _| {
+            let inside = Inside::enter(&counts);
+            Box::pin(async move {
+                let _inside = inside;
+                cx.step("long", async || {
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    Ok(())
+                })
+                .await?;
+                Ok(json!(cx.attempt()))
+            })
+        })
+    };
+    let data = Data::new();
+    let system = data.start(child).await;
+    let assistant = assistant(&system);
+    let run = assistant.start::<Code>(json!(null)).id("r").await.unwrap();
+    until("an entry", async || counts.lock().unwrap().0 == 1).await;
+    let path = assistant.agent_ref().path().child(Code::TYPE, &"r".parse().unwrap()).unwrap();
+    assert!(ghostlight::testing::crash_run(&system, &path));
+    let end = timeout(LIMIT, run.outcome()).await.unwrap().unwrap();
+    assert_eq!(end.completed().unwrap(), json!(2), "the crash costs an attempt");
+    assert_eq!(*counts.lock().unwrap(), (0, 1), "nobody was inside twice at once");
+    system.crash().await;
+}

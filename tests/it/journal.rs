@@ -410,6 +410,44 @@ async fn an_error_that_the_code_has_handled_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dispatch_that_cannot_be_made_is_refused_again_in_its_place() {
+    let child = || {
+        code(|cx, input| {
+            Box::pin(async move {
+                if !input.is_null() {
+                    return Ok(input);
+                }
+                let agent = cx.agent::<Code>();
+                let mut deep = json!(1);
+                for _ in 0..200 {
+                    deep = json!([deep]);
+                }
+                // Neither is recorded: what makes it fail is the call itself, which comes again.
+                let deep = agent.run::<Code>(deep).await.unwrap_err();
+                assert!(matches!(deep, Error::TooDeep { .. }), "{deep}");
+                let id = agent.start::<Code>(json!(1)).id("x".repeat(1000)).await.err().unwrap();
+                // Both have taken their numbers, so that this one is the same in every entry.
+                let kid = agent.run::<Code>(json!(2)).await?.completed()?;
+                cx.step("after it", async || Ok(())).await?;
+                if cx.attempt() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(json!([deep.to_string(), id.to_string(), kid]))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, child()).await;
+    let system = data.start(child()).await;
+    let said = end(&system).await.completed().unwrap();
+    assert_eq!(said[2], json!(2), "{said}");
+    let path = assistant(&system).path().child("Code", &RunId::new("r").unwrap()).unwrap();
+    let agent = system.agent_at(&path).unwrap();
+    let runs = agent.list(&ghostlight::RunFilter::default(), None, 10).await.unwrap().runs;
+    assert_eq!(runs.len(), 1, "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_by_the_cap_is_told_again() {
     let child = || {
         code(|cx, input| {

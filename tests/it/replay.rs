@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ghostlight::prelude::*;
-use ghostlight::testing::{ReplayError, replay_check};
+use ghostlight::testing::{ReplayError, replay_check, replay_check_fresh};
 
 use crate::support::code::{Code, code};
 
@@ -148,4 +148,63 @@ async fn what_is_a_steps_own_business_passes() {
         })
     });
     assert_eq!(check(child).await.unwrap(), json!("end"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_depends_on_chance_is_found() {
+    for records in ["milestone", "chunk", "state"] {
+        let entries = Arc::new(AtomicU32::new(0));
+        let child = code(move |cx, _| {
+            let chance = entries.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                match records {
+                    "milestone" => cx.milestone("made", json!({ "by": chance })).await?,
+                    "chunk" => cx.emit(json!(chance)).await?,
+                    _ => cx.state().set("by", &chance).await?,
+                }
+                // Nothing that follows depends on it.
+                cx.step("a", async || Ok(())).await?;
+                Ok(json!(null))
+            })
+        });
+        let found = check(child).await.unwrap_err();
+        let ReplayError::Differs { after, before, now } = &found else { panic!("{found}") };
+        assert_eq!(after, "its beginning");
+        assert!(before.contains(records) && now.contains(records), "{found}");
+    }
+}
+
+/// Keeps in a field what a step has found out.
+#[derive(Default)]
+struct Forgetful {
+    found: Mutex<Option<u32>>,
+}
+
+impl Agent for Forgetful {
+    const TYPE: &'static str = "Forgetful";
+}
+
+impl Child for Forgetful {
+    type Input = ();
+    type Output = u32;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<u32, RunError> {
+        cx.step("find", async || {
+            *self.found.lock().unwrap() = Some(7);
+            Ok(())
+        })
+        .await?;
+        cx.step("go on", async || Ok(())).await?;
+        Ok(self.found.lock().unwrap().unwrap_or(0))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_a_step_changes_is_found_in_a_fresh_agent() {
+    let found = replay_check_fresh(Forgetful::default, ()).await.unwrap_err();
+    let ReplayError::Differs { after, before, now } = &found else { panic!("{found}") };
+    let parts = (after.as_str(), before.as_str(), now.as_str());
+    assert_eq!(parts, ("step \"find\"", "returned 7", "returned 0"));
+    // The field of an agent that is used again still has it: that is what the other check cannot see.
+    assert_eq!(replay_check(&Forgetful::default(), ()).await.unwrap(), 7);
 }

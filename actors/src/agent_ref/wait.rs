@@ -16,6 +16,7 @@ use crate::info::{Milestone, RawOutcome};
 use crate::lanes::{self, Stored, outcome};
 use crate::messages::RunRequest;
 use crate::place::{self, Awaiting};
+use crate::probe::Answer;
 use crate::shared::Shared;
 use crate::sleep::TimeLimit;
 use crate::tail::{After, Stage};
@@ -29,6 +30,16 @@ impl AgentRef {
 
     /// Waits for a run's end; `waiter` is the run that does, if its wait is recorded.
     pub(crate) async fn outcome(
+        &self,
+        run_id: &RunId,
+        waiter: Option<&Arc<Shared>>,
+    ) -> Result<RawOutcome, Error> {
+        let outcome = self.end_of(run_id, waiter).await?;
+        self.answered(run_id, Answer::Outcome(&outcome));
+        Ok(outcome)
+    }
+
+    async fn end_of(
         &self,
         run_id: &RunId,
         waiter: Option<&Arc<Shared>>,
@@ -94,7 +105,10 @@ impl AgentRef {
                     Some(Ok(frame)) => match reached(&frame, name) {
                         Ok(None) => continue,
                         Ok(Some(milestone)) if is_late(milestone.at) => timeout(),
-                        Ok(Some(milestone)) => Ok(milestone),
+                        Ok(Some(milestone)) => {
+                            self.answered(run_id, Answer::Milestone(&milestone));
+                            Ok(milestone)
+                        }
                         Err(status) => Err(ended_without(status)),
                     },
                     Some(Err(Error::Stopped)) if place::is_run(&self.node) => return Poll::Pending,

@@ -1,7 +1,8 @@
 //! Panics of user code, as values.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::rc::Rc;
 use std::sync::Once;
 use std::task::Poll;
 
@@ -15,16 +16,19 @@ pub(crate) fn resume(panic: String) -> ! {
     std::panic::resume_unwind(Box::new(Located(panic)))
 }
 
+/// What a simulation does with the panics of its thread.
+pub(crate) type OnPanic = Rc<dyn Fn(&PanicHookInfo<'_>)>;
+
 thread_local! {
     /// Where the code that this thread is polling panicked; `None` outside such code.
     static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Who is told of panics of this thread, instead of the hook that was there.
+    static ON_PANIC: RefCell<Option<OnPanic>> = const { RefCell::new(None) };
 }
 
-/// Calls user code, and turns a panic into its message and location.
-///
-/// The location is known to the process's panic hook alone, so that the first call adds one, which
-/// notes it and goes on to the hook that was there. It does nothing outside of our calls.
-pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+/// Adds the one panic hook of ours: it notes where code has panicked, and goes on to the hook that was
+/// there. It does nothing outside of our calls.
+fn hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -34,9 +38,25 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
                     *at = location.to_string();
                 }
             });
-            before(info);
+            match ON_PANIC.try_with(|on| on.borrow().clone()).ok().flatten() {
+                Some(tell) => tell(info),
+                None => before(info),
+            }
         }));
     });
+}
+
+/// Tells `tell` of every panic of this thread, instead of the hook that was there; or no longer.
+pub(crate) fn tell_panics(tell: Option<OnPanic>) {
+    hook();
+    ON_PANIC.set(tell);
+}
+
+/// Calls user code, and turns a panic into its message and location.
+///
+/// The location is known to the process's panic hook alone, so that the first call adds one.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    hook();
     let outer = PANICKED_AT.replace(Some(String::new()));
     let result = catch_unwind(AssertUnwindSafe(call));
     let location = PANICKED_AT.replace(outer);
@@ -74,7 +94,8 @@ struct Guarded<T>(Option<BoxFuture<T>>);
 impl<T> Drop for Guarded<T> {
     fn drop(&mut self) {
         let body = self.0.take();
-        let _ = caught(|| drop(body));
+        // A panic's payload may panic itself when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(body))).map_err(std::mem::forget);
     }
 }
 

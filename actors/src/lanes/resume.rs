@@ -193,7 +193,9 @@ pub(super) async fn resume(
         "run resumed"
     );
     let record = stored.record;
-    let is_ready = decided.is_some() || record.state.phase != Phase::Starting;
+    let is_ready = decided.is_some()
+        || record.state.phase != Phase::Starting
+        || planted(Planted::SkipStartHook);
     let owned = Owned { record, record_revision: revision, writer, past, permit, lost: true };
     match is_ready {
         true => spawn(args, run_id, owned, decided).await,
@@ -225,7 +227,8 @@ async fn is_called(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
     if waits.is_outside(run) {
         return Ok(waits.is_called(run));
     }
-    Ok(live(args, run).await?.is_some_and(|live| !live.waiting))
+    let is_left = live(args, run).await?.is_some_and(|live| !live.waiting);
+    Ok(is_left && !planted(Planted::ForgetWaiting))
 }
 
 async fn live(args: &AgentArgs, run: RunKey) -> Result<Option<LiveRecord>, Error> {

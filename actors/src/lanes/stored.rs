@@ -51,7 +51,7 @@ impl Stored {
     /// The log's next writer.
     pub(crate) fn writer(&self, incarnation: u64, run: RunKey) -> LogWriter {
         let mut head = Head { epoch: self.head.epoch + 1, ..self.head };
-        if planted(Planted::ReuseNumber) {
+        if planted(Planted::ReuseNumber) && incarnation > 1 {
             head.next_number -= 1;
         }
         LogWriter::new(run, incarnation, head, self.head_revision)

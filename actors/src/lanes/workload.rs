@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
@@ -51,8 +52,10 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
         let record: LiveRecord = codec::decode(key, value)?;
         let run_id = valid_id(key, &record.run_id)?;
         let run = RunKey::new(&args.path, &run_id);
-        found.slots.insert(run);
-        if node.live.get(run).is_some() {
+        if !planted(Planted::ForgetSlots) {
+            found.slots.insert(run);
+        }
+        if node.live.get(run).is_some() && !planted(Planted::ResumeExecuted) {
             found.live.push(run_id);
         } else if !record.waiting
             && (!node.waits.is_outside(run) || node.waits.is_called(run))
@@ -71,14 +74,17 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
     }
     each(&node.committer, Key::queue_of(agent), |key, value| {
         let record: QueuedRecord = codec::decode(key, value)?;
-        found.queued += usize::from(node.kinds.executes(&record.agent_type));
+        let counts = node.kinds.executes(&record.agent_type) && !planted(Planted::ForgetQueue);
+        found.queued += usize::from(counts);
         found.next_queue_number = key.queue_number().unwrap_or(0) + 1;
         Ok(())
     })
     .await?;
     each(&node.committer, Key::owed_of(agent), |key, value| {
         let record: OwedRecord = codec::decode(key, value)?;
-        found.owed.push((valid_id(key, &record.run_id)?, record));
+        if !planted(Planted::ForgetOwed) {
+            found.owed.push((valid_id(key, &record.run_id)?, record));
+        }
         Ok(())
     })
     .await?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ghostlight_protocol::AgentPath;
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_storage as storage;
 use storage::records::{IncarnationRecord, LiveRecord, OwedRecord, QueuedRecord};
 use storage::{Changes, Committer, Expect, Key, codec};
@@ -73,7 +74,7 @@ pub(super) async fn find_work(
         let live: LiveRecord = codec::decode(key, value)?;
         note(&live.run_id, &live.parent, Some(&live.agent_type));
         // What waits for a timer is woken by it.
-        if !live.waiting {
+        if !live.waiting && !planted(Planted::IgnoreLive) {
             parents.insert(live.parent);
         }
         Ok(())
@@ -137,6 +138,9 @@ pub(super) async fn sweep(node: Arc<Node>) {
         Ok(0) => {}
         Ok(swept) => tracing::info!(swept, "payloads that nothing refers to were removed"),
         Err(error) => tracing::error!(%error, "payloads that nothing refers to were not removed"),
+    }
+    if planted(Planted::ForgetPurge) {
+        node.purge.notified().await;
     }
     loop {
         if let Err(error) = purge(&node.committer).await {

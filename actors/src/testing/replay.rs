@@ -1,5 +1,6 @@
 //! Enters code without a system, from any prefix of what it has recorded.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -45,7 +46,7 @@ pub enum ReplayError {
     },
     /// Entered again, the code does something else, or returns something else.
     #[error(
-        "entered again after {after}, the run {now}; at first it {before}: the code depends on something that is not recorded, such as a variable that a step changes"
+        "entered again after {after}, the run {now}; at first it {before}: the code depends on something that is not recorded, such as a variable or a field that a step changes, the time, or chance"
     )]
     Differs {
         /// The last entry that the code was entered with.
@@ -70,15 +71,23 @@ pub(super) struct Entry<T> {
     entries: Vec<LogEntry>,
 }
 
-/// Executes a run of `child` once, and then enters it again from every prefix of what it has recorded,
-/// as after a crash in that place. Finds code that depends on what is not recorded: a variable that a
-/// step changes, the time, chance, the order of a hash map.
+/// Executes a run of `child` once, and then enters it again from its beginning and from every prefix of
+/// what it has recorded, as after a crash in that place. Everything that the code between steps records
+/// has to be the same: the keys of its steps, its milestones and chunks with their data, its writes of
+/// state, and what it returns. Finds code that depends on what is not recorded: a variable that a step
+/// changes, the time, chance, the order of a hash map.
 ///
 /// A step that is executed again has its result of the first execution, whatever its body returns, so
-/// that a step may well be different each time. Executes the code once more than it records entries,
+/// that a step may well be different each time. Executes the code twice more than it records entries,
 /// so that bodies of steps are executed many times: give them stand-ins for what is outside. Sleeps
-/// take the time of the runtime, which a test should pause. As with [`run`](super::run), there are no
-/// children.
+/// take the time of the runtime, which a test should pause.
+///
+/// It cannot see:
+///
+/// - a field of `child` that a step changes, which a crash would reset: see [`replay_check_fresh`];
+/// - dispatches, since there are no children, as with [`run`](super::run);
+/// - what a step does, how long a sleep is, and reports of progress: none has to be the same;
+/// - effects between steps. A simulation counts those.
 ///
 /// # Errors
 /// See [`ReplayError`].
@@ -111,24 +120,51 @@ pub(super) struct Entry<T> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let found = testing::replay_check(&Counter, 3).await.unwrap_err();
-/// assert!(found.to_string().contains("a variable that a step changes"), "{found}");
+/// assert!(found.to_string().contains("that a step changes"), "{found}");
 /// # }
 /// ```
 pub async fn replay_check<C: Child>(child: &C, input: C::Input) -> Result<C::Output, ReplayError> {
+    check::<C, &C>(|| child, input).await
+}
+
+/// As [`replay_check`], with a child of its own for every entry, which `child` makes: so it finds what a
+/// step leaves in a field, and the code reads there instead of from the step. After a crash that is gone.
+///
+/// # Errors
+/// See [`ReplayError`].
+///
+/// # Panics
+/// Outside a tokio runtime.
+///
+/// # Cancel safety
+/// Dropping it drops the run.
+pub async fn replay_check_fresh<C: Child>(
+    child: impl FnMut() -> C,
+    input: C::Input,
+) -> Result<C::Output, ReplayError> {
+    check::<C, C>(child, input).await
+}
+
+async fn check<C: Child, B: Borrow<C>>(
+    mut child: impl FnMut() -> B,
+    input: C::Input,
+) -> Result<C::Output, ReplayError> {
     let input = serde_json::to_vec(&input).map_err(|e| ReplayError::Input(e.to_string()))?;
     let input = || serde_json::from_slice(&input).map_err(|e| ReplayError::Input(e.to_string()));
     let failed = |error: RunError| ReplayError::Failed(error.to_string());
-    let first = enter(child, input()?, Vec::new(), |_| {}).await.map_err(failed)?;
+    let first = enter::<C>(child().borrow(), input()?, Vec::new(), |_| {}).await.map_err(failed)?;
     let output = match first.end {
         Ok(output) => output.map_err(failed)?,
         Err(mismatch) => return Err(ReplayError::Failed(mismatch.to_string())),
     };
     let returned = json(&output);
-    for taken in 1..=first.entries.len() {
+    for taken in 0..=first.entries.len() {
         let (past, left) = first.entries.split_at(taken);
-        let after = past.last().map_or_else(String::new, shape);
+        let after = past.last().map_or_else(|| "its beginning".to_owned(), shape);
         let recorded = |entry: &mut LogEntry| answer_as_before(entry, left);
-        let again = enter(child, input()?, past.to_vec(), recorded).await.map_err(failed)?;
+        let again = enter::<C>(child().borrow(), input()?, past.to_vec(), recorded)
+            .await
+            .map_err(failed)?;
         let differs = |before: String, now: String| ReplayError::Differs {
             after: after.clone(),
             before,
@@ -239,7 +275,10 @@ pub(super) async fn enter<C: Child>(
 fn shape(entry: &LogEntry) -> String {
     match entry {
         LogEntry::Chunk { body, .. } => format!("chunk {}", parse_json(&inline(body))),
-        LogEntry::Milestone { name, .. } => format!("milestone {name:?}"),
+        LogEntry::Milestone { name, data: None, .. } => format!("milestone {name:?}"),
+        LogEntry::Milestone { name, data: Some(data), .. } => {
+            format!("milestone {name:?} {}", parse_json(&inline(data)))
+        }
         LogEntry::Completed { call: StoredCall::Step(key), .. } => format!("step {key:?}"),
         LogEntry::Completed { call: StoredCall::Sleep(n), .. } => format!("the end of sleep {n}"),
         LogEntry::Completed { call: StoredCall::Wait(n), .. } => format!("the end of wait {n}"),

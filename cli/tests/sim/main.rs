@@ -51,17 +51,72 @@ fn what_fails_is_told_in_full() {
         "scenario order: ",
         " does not hold: ",
         "found under: seed=1 latency=5 panic-child@1 evict@2 (plan 1)\n",
-        "shortest:    seed=1 latency=0 panic-child@1\n",
-        "again:       ghostlight sim --scenario order --plan 'seed=1 latency=0 panic-child@1'\n",
+        "shortest:    seed=0 latency=0 panic-child@1\n",
+        "again:       ghostlight sim --scenario order --plan 'seed=0 latency=0 panic-child@1'\n",
     ] {
         assert!(told.contains(part), "{part:?} is missing in {told}");
     }
     assert_eq!(text(&output.stderr), "", "a panic on purpose is told in the timeline");
 
+    // The command that is printed does the same again.
+    let again = told.lines().find_map(|line| line.strip_prefix("again:")).unwrap().trim();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_ghostlight"));
+    let mut path = program.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let again = Command::new("sh").args(["-c", again]).env("PATH", path).output().unwrap();
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    let failure = |told: &str| told.split("found under").next().map(str::to_owned);
+    assert_eq!(failure(&text(&again.stdout)), failure(&told));
+
     let json = sim(&[&args[..], &["--json"]].concat());
     assert_eq!(json.status.code(), Some(1));
     let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(line["plan"], "seed=1 latency=0 panic-child@1");
+    assert_eq!(line["plan"], "seed=0 latency=0 panic-child@1");
+    assert_eq!((&line["scenario"], &line["repeats"]), (&"order".into(), &true.into()));
+}
+
+#[test]
+fn a_plan_of_the_environment_is_refused() {
+    for plan in ["seed=1 kill-before@2", "nonsense"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ghostlight"));
+        let output = command.arg("sim").env("GHOSTLIGHT_SIM_PLAN", plan).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("GHOSTLIGHT_SIM_PLAN is set"), "{told}");
+        assert!(told.contains(&format!("--plan '{plan}'")), "{told}");
+        assert_eq!((told.lines().count(), output.stdout.len()), (1, 0), "{output:?}");
+    }
+}
+
+#[test]
+fn a_summary_has_what_was_done_a_second() {
+    let args = ["--scenario", "retry", "--plan", "kill-before@4 kill-after@7"];
+    let output = sim(&args);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stdout);
+    for part in ["retry      ok: 1 plans, ", " runs, 2 crashes", "; ", " runs/s, ", " crashes/s\n"]
+    {
+        assert!(told.contains(part), "{part:?} is missing in {told}");
+    }
+    let json = sim(&[&args[..], &["--json"]].concat());
+    let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(line["crashes"], 2);
+    for name in ["runs", "lives", "struck", "runsPerSecond", "crashesPerSecond"] {
+        assert!(line[name].as_u64().is_some_and(|figure| figure > 0), "{name}: {line}");
+    }
+}
+
+#[test]
+fn help_says_what_is_done_and_what_the_exit_status_means() {
+    let output = sim(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(&output.stdout);
+    for part in
+        ["--scenario <NAME>", "--plan <PLAN>", "--seeds <N>", "--json", "--list", "Exit status: 0"]
+    {
+        assert!(told.contains(part), "{part:?} is missing in {told}");
+    }
 }
 
 #[test]

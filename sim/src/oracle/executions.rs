@@ -44,7 +44,7 @@ impl Invariant for Executions {
             {
                 return Err(format!("step {key:?} of {run} is executed after its end was told"));
             }
-            Event::System(Seen::StepTold { run, key }) => {
+            Event::System(Seen::StepTold { run, key, .. }) => {
                 self.told.insert(((*run).clone(), (*key).to_owned()));
             }
             _ => {}

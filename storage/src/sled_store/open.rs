@@ -12,10 +12,10 @@ use super::acked::{self, Mark};
 use super::engine::{Engine, Parts};
 use super::explain::{self, damaged};
 use super::log_check::{self, Damage};
-use super::space::{self, RESERVE_BYTES};
+use super::space::{self, RESERVE_BYTES, START_BYTES};
 use crate::Error;
 use crate::committer::panic_text;
-use crate::lock::{FolderLock, sync_folder, why};
+use crate::lock::{FolderLock, is_full, sync_folder, why};
 
 /// sled's segment. A page over a quarter of it is written to a file of its own, which sled never
 /// syncs. A leaf page holds up to about 20 entries, so with the largest values and keys it needs
@@ -53,7 +53,7 @@ pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Erro
     let store = folder.join("store");
     let exists = store.try_exists().map_err(|error| failed(why(&error)))?;
     if !exists || reserve == RESERVE_BYTES {
-        space::check(&folder, RESERVE_BYTES).map_err(failed)?;
+        space::check(&folder, START_BYTES).map_err(failed)?;
     }
     let lock = if exists { lock } else { make(lock, &store)? };
     remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
@@ -189,6 +189,9 @@ fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, E
     let opened = catch_unwind(AssertUnwindSafe(|| config.open()))
         .map_err(|panic| explain::mismatch(&folder, store, panic_text(&*panic)))?;
     let db = opened.map_err(|error| match error {
+        sled::Error::Io(error) if is_full(&error) => {
+            Error::Open { folder: folder.clone(), why: space::check_failed_open(&folder, store) }
+        }
         sled::Error::Io(error) => Error::Open { folder: folder.clone(), why: why(&error) },
         sled::Error::Unsupported(what) => {
             Error::Open { folder: folder.clone(), why: format!("another version made it: {what}") }

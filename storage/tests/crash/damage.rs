@@ -8,6 +8,7 @@ use fastrand::Rng;
 use ghostlight_storage::{Durability, Error, SledStore, Store};
 
 use crate::child::Writer;
+use crate::disk::copy;
 use crate::verify::{Acknowledged, try_verify, verify};
 use crate::{rounds, seeded};
 
@@ -128,17 +129,4 @@ fn damage(store: &Path, rng: &mut Rng) -> String {
 fn snapshot(store: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path());
     entries.into_iter().find(|path| path.to_string_lossy().contains("snap."))
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }

@@ -19,6 +19,8 @@
 
 mod child;
 mod damage;
+#[path = "../../src/testing/disk.rs"]
+mod disk;
 mod full_disk;
 mod kill;
 mod opening;

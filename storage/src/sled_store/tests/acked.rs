@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::super::acked::{self, Mark, SLOTS};
-use super::damage::copy;
 use super::*;
+use crate::testing::copy;
 
 /// What a process leaves that is killed while nothing is under way.
 fn killed(store: &SledStore) -> TempDir {

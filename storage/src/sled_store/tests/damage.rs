@@ -4,6 +4,7 @@ use std::fs;
 
 use super::super::log_check::newest_snapshot;
 use super::*;
+use crate::testing::copy;
 
 /// A store with some hundred entries, closed.
 fn filled() -> TempDir {
@@ -15,19 +16,6 @@ fn filled() -> TempDir {
     }
     drop(store);
     folder
-}
-
-pub(super) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }
 
 #[test]

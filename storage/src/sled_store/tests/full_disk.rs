@@ -2,9 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::super::space::RESERVE_BYTES;
+use super::super::log_check::newest_snapshot;
+use super::super::space::{RESERVE_BYTES, SPARE_BYTES, START_BYTES, opening_bytes};
 use super::*;
 use crate::testing::{SmallDisk, unprivileged};
+
+/// Of a tmpfs.
+const BLOCK_BYTES: u64 = 4096;
 
 fn value(n: u32) -> Vec<u8> {
     // No file system or engine can make this smaller.
@@ -159,37 +163,64 @@ fn below_the_reserve_a_store_is_still_read_and_emptied() {
 }
 
 #[test]
-fn with_hardly_any_space_a_store_is_still_read() {
-    let Some(disk) = SmallDisk::mount("size=80m") else { return };
+fn a_store_that_opens_is_written_to() {
+    let Some(disk) = SmallDisk::mount("size=120m") else { return };
     let folder = disk.path().join("data");
+    let (acknowledged, _) = write_until_it_fails(&open(&folder), 0);
+    disk.remount("size=200m");
+    disk.fill(START_BYTES - BLOCK_BYTES);
+    let Error::Open { why, .. } = open_error(&folder) else { panic!("opened without space") };
+    assert!(why.starts_with("no space is left: 39 MiB are free in "), "{why}");
+    assert!(why.ends_with(", and 40 MiB are needed; make space"), "{why}");
+
+    // The lock of the folder takes a block.
+    disk.fill(START_BYTES + BLOCK_BYTES);
     let store = open(&folder);
-    let (acknowledged, _) = write_until_it_fails(&store, 0);
-    drop(store);
-    // Below what any write needs; an open writes a snapshot of its index.
-    disk.fill(6 << 20);
-    for _ in 0..3 {
-        let store = open_spare(&folder).unwrap();
-        assert_all_there(&store, acknowledged);
-        let error = put(&store, "more", "1").unwrap_err();
-        assert!(error.to_string().contains("no space is left: "), "{error}");
-    }
+    put(&store, "more", "1").unwrap();
+    assert_all_there(&store, acknowledged);
 }
 
 #[test]
-fn with_no_space_at_all_nothing_is_harmed() {
+fn with_hardly_any_space_a_store_is_still_read() {
     let Some(disk) = SmallDisk::mount("size=80m") else { return };
     let folder = disk.path().join("data");
-    let store = open(&folder);
-    let (acknowledged, _) = write_until_it_fails(&store, 0);
-    drop(store);
+    let (acknowledged, _) = write_until_it_fails(&open(&folder), 0);
+    let store = folder.join("store");
     disk.fill(0);
     for _ in 0..3 {
-        match open_spare(&folder) {
-            Ok(store) => assert_all_there(&store, acknowledged),
-            Err(Error::Open { why, .. }) => assert!(why.starts_with("no space is left "), "{why}"),
-            Err(error) => panic!("{error}"),
-        }
+        let Err(Error::Open { why, .. }) = open_spare(&folder) else { panic!("opened it") };
+        assert!(why.starts_with("no space is left: 0 MiB are free in "), "{why}");
+        let needed = opening_bytes(&store).div_ceil(1 << 20);
+        assert!(why.ends_with(&format!(", and {needed} MiB are needed; make space")), "{why}");
+    }
+    for _ in 0..3 {
+        disk.fill(opening_bytes(&store));
+        let store = open_spare(&folder).unwrap();
+        assert_all_there(&store, acknowledged);
+        disk.fill(SPARE_BYTES - BLOCK_BYTES);
+        let error = put(&store, "more", "1").unwrap_err();
+        assert!(error.to_string().contains("no space is left: "), "{error}");
     }
     disk.remount("size=160m");
     assert_all_there(&open(&folder), acknowledged);
+}
+
+/// The smallest entries make the largest index.
+#[test]
+fn an_eighth_of_the_log_is_more_than_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SledStore::open(folder.path(), Durability::ProcessCrash).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..600 {
+        let batch =
+            (0..64).fold(Batch::new(), |batch, _| batch.put(rng.u128(..).to_be_bytes(), []));
+        store.commit(&[batch]).unwrap().remove(0).unwrap();
+    }
+    drop(store);
+    let files = folder.path().join("store");
+    let expected = opening_bytes(&files) - SEGMENT_BYTES as u64;
+    drop(open(folder.path()));
+    let snapshot = newest_snapshot(&files).unwrap().unwrap();
+    let index = std::fs::metadata(snapshot).unwrap().len();
+    assert!(index < expected, "{index} bytes, and {expected} were expected");
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::super::log_check::{check, first_replayed, newest_snapshot};
-use super::damage::copy;
 use super::*;
+use crate::testing::copy;
 
 const SEGMENT: u64 = SEGMENT_BYTES as u64;
 const VALUE_BYTES: usize = 30_000;

@@ -1,16 +1,12 @@
-//! The simulation finds faults: each that is planted in Ghostlight's own code, soon.
+//! What the faults are looked for with, beside the shipped scenarios.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use ghostlight::prelude::*;
-use ghostlight::protocol::planted::{Planted, plant};
 use ghostlight::storage::records::LogEntry;
 use ghostlight::{Error, RunFilter, SystemBuilder};
-use ghostlight_sim::{Effects, Failure, Invariants, Life, Scenario, Simulation, World};
+use ghostlight_sim::{Effects, Invariants, Life, Scenario, World};
 
 /// A parent with two slots and a queue, whose finish hook fails at first.
 struct Boss(Effects);
@@ -94,7 +90,7 @@ impl Child for Worker {
 }
 
 /// A bit of everything.
-struct Office;
+pub(crate) struct Office;
 
 impl Scenario for Office {
     fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
@@ -136,65 +132,138 @@ impl Scenario for Office {
 
     fn invariants(&self) -> Invariants {
         Invariants::none()
-            .always("a milestone is reached once", |world| {
-                world.durable(|durable| {
-                    durable.runs().all(|(_, run)| {
-                        let reached =
-                            run.frames.values().filter(|f| matches!(f, LogEntry::Milestone { .. }));
-                        reached.count() <= 1
-                    })
-                })
-            })
+            .always("a milestone is reached once", milestones_are_reached_once)
             .finally("the boss was told of every end", |world| world.effects().count("told") >= 6)
     }
 }
 
-fn find(fault: Planted) -> Option<Failure> {
-    plant(Some(fault));
-    let found = Simulation::new(Office)
-        .crash_at_every_commit()
-        .evict_at_every_turn()
-        .seeds(100)
-        .commits_max(2_000)
-        .run();
-    plant(None);
-    found.err().map(|failure| *failure)
+fn milestones_are_reached_once(world: &World) -> bool {
+    world.durable(|durable| {
+        durable.runs().all(|(_, run)| {
+            let reached = run.frames.values().filter(|f| matches!(f, LogEntry::Milestone { .. }));
+            reached.count() <= 1
+        })
+    })
 }
 
-#[test]
-fn every_planted_fault_is_found() {
-    let left = Mutex::new(Planted::ALL.to_vec());
-    let found = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(fault) = { left.lock().unwrap().pop() } {
-                    let failure = find(fault);
-                    match &failure {
-                        Some(f) => eprintln!("{fault:?}: plan {}, {}: {}", f.plans, f.plan, f.text),
-                        None => eprintln!("{fault:?}: NOT FOUND"),
-                    }
-                    found.lock().unwrap().insert(fault, failure);
-                }
+/// A run that never leaves memory.
+struct Sprinter;
+
+impl Agent for Sprinter {
+    const TYPE: &'static str = "Sprinter";
+}
+
+impl Child for Sprinter {
+    type Input = ();
+    type Output = String;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<String, RunError> {
+        let order = Mutex::new(String::new());
+        let step = async |key: &'static str, ms| {
+            let ended = cx.step(key, async || {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(())
             });
-        }
-    });
-    let found = found.into_inner().unwrap();
-    for (fault, failure) in &found {
-        match failure {
-            Some(failure) => eprintln!(
-                "{fault:?}: plan {}, {}: {}: {}",
-                failure.plans, failure.plan, failure.invariant, failure.text
-            ),
-            None => eprintln!("{fault:?}: NOT FOUND"),
-        }
+            ended.await?;
+            order.lock().unwrap().push_str(key);
+            Ok::<_, RunError>(())
+        };
+        let (slow, fast) = tokio::join!(step("slow", 20), step("fast", 10));
+        slow.and(fast)?;
+        let order = order.into_inner().unwrap();
+        cx.milestone(&order, json!(null)).await?;
+        cx.step("last", async || Ok(())).await?;
+        Ok(order)
     }
-    let missed: Vec<_> = found.iter().filter(|(_, failure)| failure.is_none()).collect();
-    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-#[test]
-fn without_a_planted_fault_all_is_well() {
-    let report = Simulation::new(Office).crash_at_every_commit().evict_at_every_turn().check();
-    eprintln!("{report}");
+/// A single run that never leaves memory, so that it is entered again only after a crash.
+pub(crate) struct Sprint;
+
+impl Scenario for Sprint {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Sprinter)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let order = life.agent::<Sprinter>("s")?.run::<Sprinter>(()).id("r").await?.completed()?;
+        life.world().promise("the order", &order);
+        Ok(())
+    }
+
+    fn invariants(&self) -> Invariants {
+        Invariants::none().always("a milestone is reached once", milestones_are_reached_once)
+    }
+}
+
+/// A run that somebody sends on an errand, for which nobody waits: only recovery looks at it again.
+struct Errand;
+
+impl Agent for Errand {
+    const TYPE: &'static str = "Errand";
+}
+
+impl Child for Errand {
+    /// Whether it sends another one.
+    type Input = bool;
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, sends: bool) -> Result<(), RunError> {
+        if sends {
+            cx.agent::<Self>().start::<Self>(false).id("far").detached().await?;
+            return Ok(());
+        }
+        cx.step("there", async || Ok(())).await?;
+        cx.sleep(Duration::from_secs(3600)).await;
+        cx.step("back", async || Ok(())).await
+    }
+}
+
+/// A run that is left alone by everybody.
+pub(crate) struct Errands;
+
+impl Scenario for Errands {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Errand)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        Ok(life.agent::<Errand>("home")?.run::<Errand>(true).id("send").await?.completed()?)
+    }
+}
+
+/// A run that would go on for longer than a life may take.
+struct Endless;
+
+impl Agent for Endless {
+    const TYPE: &'static str = "Endless";
+}
+
+impl Child for Endless {
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<(), RunError> {
+        cx.milestone("up", json!(null)).await?;
+        cx.sleep(2 * ghostlight_sim::LIFE_MAX).await;
+        Ok(())
+    }
+}
+
+/// A run that ends because it is cancelled.
+pub(crate) struct Cancelled;
+
+impl Scenario for Cancelled {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Endless)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let run = life.agent::<Endless>("a")?.start::<Endless>(()).id("r").await?;
+        if run.milestone("up").await.is_ok() {
+            run.cancel("enough").await?;
+        }
+        assert_eq!(run.outcome().await?.status(), Status::Aborted);
+        Ok(())
+    }
 }

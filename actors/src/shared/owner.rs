@@ -1,0 +1,89 @@
+//! The side of the run's actor: it takes what is queued, reports what is durable, and stops the code.
+
+use std::task::Waker;
+
+use ghostlight_protocol::journal::Mismatch;
+use ghostlight_storage::records::LogEntry;
+
+use super::{Done, Dormant, Frozen, Shared};
+
+impl Shared {
+    /// Judges that the code has returned.
+    pub(crate) fn finish(&self) -> Result<(), Mismatch> {
+        self.lock().journal.finish()
+    }
+
+    /// Stops the code where it stands, if it is as dormant as it was.
+    pub(crate) fn freeze(&self, before: Dormant) -> bool {
+        let mut inner = self.lock();
+        let unchanged = inner.dormant() == Some(before);
+        if unchanged {
+            inner.frozen = Some(Frozen::Suspended);
+        }
+        unchanged
+    }
+
+    /// Lets nothing that the code asks for happen any more.
+    pub(crate) fn stop(&self, why: Frozen) {
+        self.lock().frozen = Some(why);
+    }
+
+    /// Why nothing that the code asks for happens any more, if that is so.
+    pub(crate) fn frozen(&self) -> Option<Frozen> {
+        self.lock().frozen
+    }
+
+    /// Lets nothing that the code asks for happen any more, now that the run's end is decided, and
+    /// forgets what the code has asked for and is not on its way yet.
+    pub(crate) fn discard(&self) {
+        let mut inner = self.lock();
+        inner.frozen = Some(Frozen::Ended);
+        inner.queue.clear();
+        inner.progress = None;
+    }
+
+    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
+    pub(crate) fn take(&self, bytes_max: usize) -> (Vec<LogEntry>, u64) {
+        let mut inner = self.lock();
+        inner.told = false;
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some(entry) = inner.queue.front() {
+            bytes += entry.bytes();
+            if !taken.is_empty() && bytes > bytes_max {
+                break;
+            }
+            taken.extend(inner.queue.pop_front());
+        }
+        let left = inner.queue.len() as u64;
+        (taken, inner.queued - left)
+    }
+
+    /// Whether nothing is queued.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().queue.is_empty()
+    }
+
+    /// The actor reports that everything up to `number` is durable, and what that completes.
+    pub(crate) fn durable(&self, number: u64, bytes: usize, done: Vec<Done>) {
+        let mut inner = self.lock();
+        inner.durable = inner.durable.max(number);
+        inner.queued_bytes = inner.queued_bytes.saturating_sub(bytes);
+        let mut wakers: Vec<Waker> = std::mem::take(&mut inner.room_wakers);
+        let waiting = inner.durable_wakers.split_off(&(number + 1));
+        let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
+        wakers.extend(woken.into_values().flatten());
+        for done in done {
+            let completed = match done {
+                Done::Call(call, result) => Some((call, result)),
+                Done::Act => inner.pending_acts.pop_front().map(|call| (call, Ok(Vec::new()))),
+            };
+            if let Some((call, result)) = completed {
+                let wake = inner.journal.complete(call, result);
+                wakers.extend(inner.take_wakers(wake));
+            }
+        }
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,116 @@
+//! Code that is polled, stands still, and is released what it waits for.
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use ghostlight_protocol::journal::{Mismatch, Outside, Wake};
+
+use super::{Inner, Shared};
+use crate::messages::RunMsg;
+
+impl Shared {
+    /// Called when the code is about to be polled.
+    pub(crate) fn polled(&self) {
+        let mut inner = self.lock();
+        if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
+            inner.outside_told = true;
+            tracing::warn!(
+                run_id = %self.run_id,
+                agent = %self.path,
+                "the code of a run has awaited something that is not recorded: after a crash it is awaited again, and may end in another way; move it into a step"
+            );
+        }
+        inner.journal.polled();
+    }
+
+    /// Waits until the run is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        struct Waits<'a> {
+            shared: &'a Shared,
+            number: u64,
+        }
+        impl Drop for Waits<'_> {
+            fn drop(&mut self) {
+                self.shared.lock().cancel_wakers.remove(&self.number);
+            }
+        }
+        let number = {
+            let mut inner = self.lock();
+            inner.next_cancel += 1;
+            inner.next_cancel
+        };
+        let waits = Waits { shared: self, number };
+        poll_fn(|cx| {
+            let mut inner = self.lock();
+            // Asked under the lock, so that none is added once all were taken to be woken.
+            if self.token.is_cancelled() {
+                return Poll::Ready(());
+            }
+            inner.cancel_wakers.insert(waits.number, cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Tells the code that the run is cancelled.
+    pub(crate) fn cancel(&self) {
+        self.token.cancel();
+        let wakers = std::mem::take(&mut self.lock().cancel_wakers);
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    /// Why the code does not fit the log, if it does not.
+    pub(crate) fn take_mismatch(&self) -> Option<Mismatch> {
+        self.lock().mismatch.take()
+    }
+
+    /// How many clones of this waker are kept here.
+    pub(crate) fn kept(&self, waker: &Waker) -> usize {
+        let inner = self.lock();
+        let durable = inner.durable_wakers.values().flatten();
+        let cancels = inner.cancel_wakers.values();
+        let calls = inner.call_wakers.values();
+        let kept = calls.chain(durable).chain(&inner.room_wakers).chain(cancels);
+        kept.filter(|kept| kept.will_wake(waker)).count()
+    }
+
+    /// Called when the code was polled to a standstill. `outside`: whether anything but what it has
+    /// asked for here may wake it. Returns what the code has done so far if it is in doubt, see
+    /// [`Journal::is_in_doubt`].
+    pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
+        let mut inner = self.lock();
+        let wakers = self.release(&mut inner, outside);
+        let dormant = inner.dormant();
+        inner.outside = wakers.is_empty()
+            && inner.frozen.is_none()
+            && !inner.reads_source
+            && inner.probed == 0
+            && !inner.waits_for_context();
+        let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
+        let doubt = in_doubt.then_some(inner.activity);
+        // Waking may drop what belongs to the code, and that may ask for the lock.
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        if dormant.is_some() {
+            self.tell(RunMsg::Dormant);
+        }
+        doubt
+    }
+
+    /// Releases what is next to code that stands still, until somebody is there to take it.
+    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
+        while inner.frozen.is_none() {
+            match inner.journal.standstill(outside) {
+                Ok(Wake::Nobody) => break,
+                Ok(wake) => {
+                    let wakers = inner.take_wakers(wake);
+                    if !wakers.is_empty() {
+                        return wakers;
+                    }
+                }
+                Err(mismatch) => self.mismatch(inner, mismatch),
+            }
+        }
+        Vec::new()
+    }
+}

@@ -1,0 +1,70 @@
+//! Counts what happens in a world, and says what goes wrong there.
+
+use std::time::Duration;
+
+use super::World;
+use crate::plan::{Counter, Fault};
+
+/// More messages than this for each group of commits are a system that goes in circles.
+const MESSAGES_A_COMMIT: u64 = 10;
+
+/// How much has happened in a world.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Groups of commits, begun.
+    pub commits: u64,
+    /// Messages that agents have handled.
+    pub messages: u64,
+    /// Reads of the store.
+    pub reads: u64,
+    /// Places in the code of runs: each entry, the beginning of each step, and the end of each step.
+    pub code: u64,
+    /// Lives of the process.
+    pub lives: u64,
+    /// Faults that have struck.
+    pub struck: u64,
+}
+
+impl World {
+    /// Counts, and returns what goes wrong there, and how long the disk takes.
+    pub(crate) fn count(&self, counter: Counter) -> (u64, Vec<Fault>, Duration) {
+        let mut inner = self.lock();
+        let lives = inner.counts.lives;
+        let at = match counter {
+            Counter::Commit => &mut inner.counts.commits,
+            Counter::Message => &mut inner.counts.messages,
+            Counter::Read => &mut inner.counts.reads,
+            Counter::Code => &mut inner.counts.code,
+            // Counted as they begin.
+            Counter::Life => &mut 0,
+        };
+        *at += 1;
+        let at = if counter == Counter::Life { lives } else { *at };
+        let Counts { commits, messages, .. } = inner.counts;
+        if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
+            let text = format!("it has not in {commits} groups of commits, {messages} messages");
+            inner.violate("a world comes to its end", text);
+            self.shared.ended.notify_one();
+        }
+        let planned = inner.plan.faults.iter();
+        let faults: Vec<Fault> = planned
+            .filter(|planned| planned.at == at && planned.fault.counter() == counter)
+            .map(|planned| planned.fault)
+            .collect();
+        inner.counts.struck += faults.len() as u64;
+        inner.kills_due += u64::from(is_killed(&faults));
+        let latency = inner.plan.latency();
+        (at, faults, latency)
+    }
+}
+
+/// Whether one of the faults of a group kills the process. A disk that fails before ends the life in its
+/// own way.
+fn is_killed(faults: &[Fault]) -> bool {
+    let before_sync = |fault: &&Fault| matches!(fault, Fault::KillTorn(_) | Fault::Fail(_));
+    faults.contains(&Fault::KillBefore)
+        || match faults.iter().find(before_sync) {
+            Some(fault) => fault.is_kill(),
+            None => faults.contains(&Fault::KillAfter),
+        }
+}

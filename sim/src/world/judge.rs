@@ -1,0 +1,84 @@
+//! What holds in a world, and what does not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Holds, Violation, World};
+use crate::invariant::Event;
+use crate::life::words;
+
+impl World {
+    /// Something does not hold: the first such thing ends the life.
+    pub(crate) fn violated(&self, invariant: &str, text: String) {
+        let mut inner = self.lock();
+        inner.violate(invariant, text);
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
+    /// Something that a scenario asks for does not hold; the text is no part of what that is.
+    fn violated_yours(&self, invariant: &str, who: &str, text: String) {
+        let mut inner = self.lock();
+        if inner.violation.is_none() {
+            inner.line("violated", who, format!("{invariant:?} does not hold"));
+            let invariant = invariant.to_owned();
+            inner.violation = Some(Violation { invariant, text, yours: true });
+        }
+        drop(inner);
+        self.shared.ended.notify_one();
+    }
+
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
+    }
+
+    /// Tells everybody who checks of an event.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.judge(event);
+        self.check_always();
+        if matches!(event, Event::Settled) {
+            self.lock().settled = true;
+            for (name, holds) in &self.shared.finally {
+                if !held(holds, self) {
+                    self.violated_yours(name, "", "all is over".into());
+                }
+            }
+        }
+        if self.lock().violation.is_some() {
+            self.shared.ended.notify_one();
+        }
+    }
+
+    /// Checks what closures over the world say.
+    pub(super) fn check_always(&self) {
+        for (name, holds) in &self.shared.always {
+            if !held(holds, self) {
+                let (who, text) = self.lock().trace.last_change();
+                self.violated_yours(name, &who, text);
+            }
+        }
+    }
+
+    /// Lets every invariant judge an event. They are checked without the lock, so that they may look at
+    /// the world; one that panics does not hold, and takes no other with it.
+    fn judge(&self, event: &Event<'_>) {
+        let (mut invariants, durable) = {
+            let mut inner = self.lock();
+            (std::mem::take(&mut inner.invariants), Arc::clone(&inner.durable))
+        };
+        for invariant in &mut invariants {
+            let checked = catch_unwind(AssertUnwindSafe(|| invariant.check(event, &durable)));
+            let held = checked.unwrap_or_else(|panic| Err(format!("panicked: {}", words(&*panic))));
+            if let Err(text) = held {
+                self.lock().violate(invariant.name(), text);
+            }
+        }
+        drop(durable);
+        self.lock().invariants = invariants;
+    }
+}
+
+/// Whether something holds; a panic says that it does not.
+fn held(holds: &Holds, world: &World) -> bool {
+    catch_unwind(AssertUnwindSafe(|| holds(world))).unwrap_or(false)
+}
