@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentPath, RunId};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
 use storage::records::TimerRecord;
@@ -94,12 +94,14 @@ async fn wake_due(
                 return Ok(if told { left.min(TELL_AGAIN) } else { left });
             }
             match timer(&key, &entry.versioned.value) {
-                Ok((parent, run_id)) if node.kinds.contains(parent.agent_type()) => {
+                // Kept: its parent's type is not registered, or it cannot be entered before the next start.
+                Ok((parent, run_id))
+                    if !node.kinds.contains(parent.agent_type())
+                        || node.live.is_left(RunKey::new(&parent, &run_id)) => {}
+                Ok((parent, run_id)) => {
                     told = true;
                     node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
                 }
-                // Of a kind that is not registered: kept, until it is again.
-                Ok(_) => {}
                 Err(error) => {
                     if unreadable.insert(key.into_bytes()) {
                         tracing::error!(%error, "a timer that is due wakes nobody");

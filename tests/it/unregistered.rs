@@ -5,7 +5,7 @@ use ghostlight::{AgentPath, Lookup, RunFilter, StartError};
 use tokio::time::timeout;
 
 use crate::support::Assistant;
-use crate::support::code::{Code, Data, assistant, code};
+use crate::support::code::{Code, Data, assistant, code, until};
 
 /// On the paused clock: long enough for any cancel, and no retry for ever passes it.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -116,4 +116,32 @@ async fn a_live_run_of_a_type_that_is_a_parent_only_now_stops_the_start() {
     parent.evict().await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!system.agents_in_memory().contains(&"Assistant:a/Code:r".parse().unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_of_a_type_that_is_not_registered_keeps_no_agent_in_memory() {
+    let data = Data::new();
+    let sleeper = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                cx.sleep(Duration::from_secs(60)).await;
+                Ok(json!(null))
+            })
+        })
+    };
+    let system = data.start(sleeper()).await;
+    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    until("asleep", async || assistant(&system).inspect("r").await.unwrap().unwrap().run.suspended)
+        .await;
+    system.crash().await;
+
+    let system = data.builder().agent(Assistant).park_unregistered().start().await.unwrap();
+    tokio::time::sleep(LIMIT).await;
+    assert_eq!(system.agents_in_memory(), []);
+    system.crash().await;
+
+    let system = data.start(sleeper()).await;
+    let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+    let end = timeout(LIMIT, run.outcome()).await.expect("the end").unwrap();
+    assert_eq!(end.status(), Status::Completed);
 }
