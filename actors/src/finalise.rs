@@ -10,7 +10,7 @@ use ghostlight_protocol::{
 use ghostlight_storage as storage;
 use storage::payload::RECORD_INLINE_BYTES_MAX;
 use storage::records::{EndRecord, LogEntry, OwedRecord, RunRecord};
-use storage::{Batch, Changes, Expect, Key};
+use storage::{Batch, Changes, Expect, Key, Operation};
 
 use crate::info::RawOutcome;
 use crate::lanes::Stored;
@@ -198,6 +198,10 @@ pub(crate) async fn commit_all(
 ) -> Result<(), storage::Error> {
     let mut pending = Vec::with_capacity(parts.len());
     if planted(Planted::PartsLast) {
+        let parts = parts.into_iter().map(|mut part| {
+            part.operations.retain(|operation| !matches!(operation, Operation::Expect(..)));
+            part
+        });
         pending.extend([batch].into_iter().chain(parts).map(|batch| committer.enqueue(batch)));
         for batch in pending {
             batch.await?;

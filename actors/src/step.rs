@@ -296,6 +296,7 @@ impl<T: Recorded> Future for Step<'_, T> {
                 }
                 Stage::Told(first, _) => {
                     std::task::ready!(first.as_mut().poll(cx));
+                    this.shared.lock().reads_source = false;
                     if let Stage::Told(_, result) = std::mem::replace(&mut this.stage, Stage::Done)
                     {
                         return Poll::Ready(read_result(&this.key, result));

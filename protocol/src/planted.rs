@@ -36,8 +36,6 @@ pub enum Planted {
     ResumeExecuted,
     /// A dispatch leaves the run out of the index of live runs.
     ForgetLive,
-    /// A start does not look at the index of live runs.
-    IgnoreLive,
     /// An ended run stays in the index of live runs.
     KeepLive,
     /// A cancel is answered, and nothing else.
@@ -98,7 +96,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 43] = [
         Self::AcknowledgeEarly,
         Self::AcknowledgeFailed,
         Self::GoOnAfterFailure,
@@ -114,7 +112,6 @@ impl Planted {
         Self::ResumeTwice,
         Self::ResumeExecuted,
         Self::ForgetLive,
-        Self::IgnoreLive,
         Self::KeepLive,
         Self::SwallowCancel,
         Self::ForgetCancel,

@@ -7,6 +7,7 @@ use ghostlight::storage::records::RunRecord;
 use ghostlight::testing;
 use ghostlight::{AgentPath, DispatchOptions, Error, RunId};
 
+use crate::invariant::Event;
 use crate::plan::Fault;
 use crate::world::World;
 
@@ -104,6 +105,7 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
     match fault {
         Fault::CrashParent => {
             world.trace("fault", format!("{agent} crashes"));
+            world.tell(&Event::AgentCrashed { agent });
             testing::crash_agent(&system, agent);
         }
         Fault::Evict => {
@@ -120,5 +122,7 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
 pub(crate) fn crash_run(world: &World, run: &AgentPath) {
     let Some(system) = world.system() else { return };
     world.trace("fault", format!("the actor of {run} crashes"));
-    testing::crash_run(&system, run);
+    if testing::crash_run(&system, run) {
+        world.tell(&Event::RunCrashed { run });
+    }
 }

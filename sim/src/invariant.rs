@@ -1,8 +1,8 @@
 //! What must hold, and what is told to whoever checks it.
 
-use ghostlight::AgentPath;
 use ghostlight::frame::Frame;
 use ghostlight::testing::Seen;
+use ghostlight::{AgentPath, Error};
 
 use crate::durable::{Change, Durable};
 use crate::plan::Fault;
@@ -23,6 +23,25 @@ pub enum Event<'a> {
     },
     /// The system tells of itself.
     System(Seen<'a>),
+    /// A tail of a run begins.
+    TailBegan {
+        /// Which observer: every tail is one.
+        observer: u64,
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The number of the frame that its reader has; none if it has nothing.
+        after: Option<u64>,
+    },
+    /// A tail has ended by itself: after the run's end, or with an error. Nothing tells of one that its
+    /// reader drops.
+    TailEnded {
+        /// Which observer.
+        observer: u64,
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+        /// The error.
+        error: Option<&'a Error>,
+    },
     /// An observer has received a frame.
     Frame {
         /// Which observer: every tail is one.
@@ -34,6 +53,16 @@ pub enum Event<'a> {
     },
     /// A fault of the plan strikes.
     Fault(Fault),
+    /// An agent's actor is killed by a fault of the plan.
+    AgentCrashed {
+        /// The agent.
+        agent: &'a AgentPath,
+    },
+    /// A run's actor is killed by a fault of the plan.
+    RunCrashed {
+        /// The run's address as an agent.
+        run: &'a AgentPath,
+    },
     /// A life of the process has ended, by a kill or in peace.
     LifeEnded,
     /// The drive has returned, and nothing is left to do.

@@ -47,6 +47,7 @@
 #[doc = include_str!("../../docs/simulation.md")]
 pub mod guide {}
 
+mod calm;
 mod disk;
 mod disturb;
 mod durable;

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight::testing::{At, BeforeCode, Probe, Seen};
-use ghostlight::{Agent, AgentHandle, AgentPath, Error, System, SystemBuilder};
+use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
 use crate::disk::DiskOfLife;
@@ -23,7 +23,7 @@ use crate::thread::{self, OfALife, Watchdog};
 use crate::world::{Cut, World};
 
 /// The longest that the drive may take in one life, in virtual time: 100 days. Whatever takes longer
-/// counts as stuck.
+/// counts as stuck, unless [`Simulation::life_max`](crate::Simulation::life_max) says otherwise.
 pub const LIFE_MAX: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest that what the drive has left behind may take, in virtual time: 31 days. Whatever takes
 /// longer counts as stuck.
@@ -128,6 +128,10 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         let builder = SystemBuilder::on_backend(DiskOfLife::new(world))
             .clock(world.clock())
             .seed(world.seed())
+            .limits(Limits {
+                unread_frames_max: observers::unread_max(world.plan().seed),
+                ..Limits::default()
+            })
             .probe(Arc::new(Watch(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
         let system = match scenario.agents(builder, world).start().await {
@@ -153,7 +157,11 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             thread::polled();
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
-        match driven.await {
+        let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
+            world.violated("the drive comes to an end", stuck(world));
+            return LifeEnd::Violated;
+        };
+        match driven {
             Ok(Ok(())) => {}
             // The store takes no writes any more: the process has to be started again.
             Ok(Err(_)) | Err(_) if world.store_failed() => return LifeEnd::Killed,
@@ -175,8 +183,8 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             Cut::Violated => LifeEnd::Violated,
         },
         end = life => end,
-        () = tokio::time::sleep(LIFE_MAX) => {
-            world.violated("the drive comes to an end", stuck(world));
+        () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
+            world.violated("every start succeeds", stuck(world));
             LifeEnd::Violated
         }
     };
@@ -195,20 +203,19 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
 async fn settle(world: &World) -> LifeEnd {
     let wait = async {
         loop {
-            // Frames, hooks and observers of what has just ended get their turn, for which they may have
-            // to wait for the disk.
-            let turn = Duration::from_secs(5);
-            tokio::time::sleep(turn).await;
+            // Frames, hooks and observers of what has just ended get their turn.
+            tokio::time::sleep(Duration::from_secs(5)).await;
             if world.store_failed() {
                 // What is on the disk was not told to everybody, and cannot be any more.
                 return LifeEnd::Killed;
             }
-            if world.idle_for(turn) && world.durable(Durable::is_settled) {
+            // Nobody who reads is cut off.
+            if world.durable(Durable::is_settled) && world.observers().are_done() {
                 return LifeEnd::Settled;
             }
         }
     };
-    match tokio::time::timeout(SETTLE_MAX, wait).await {
+    match tokio::time::timeout(SETTLE_MAX.min(world.life_max()), wait).await {
         Ok(end) => end,
         Err(_) => {
             world.violated("everything comes to an end", stuck(world));
@@ -223,6 +230,9 @@ fn stuck(world: &World) -> String {
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
+    if left.is_empty() {
+        return "after a long time an observer has not come to the end of its run".to_owned();
+    }
     format!(
         "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",
         left.join(", ")

@@ -41,6 +41,14 @@ pub trait Scenario: Send + Sync + 'static {
         let _ = fault;
         false
     }
+
+    /// Whether every run ends in all worlds as it does in the one in which nothing goes wrong, with the
+    /// same status, output or error; then that is checked, except under the faults of
+    /// [`Scenario::tolerates`]. Say no where time decides: where a cancel races an end, or a time limit
+    /// what it waits for.
+    fn is_deterministic(&self) -> bool {
+        true
+    }
 }
 
 /// A scenario without its type.
@@ -50,6 +58,7 @@ pub(crate) trait Erased: Send + Sync {
     fn drive<'a>(&'a self, life: &'a Life) -> Drive<'a>;
     fn invariants(&self) -> Invariants;
     fn tolerates(&self, fault: Fault) -> bool;
+    fn is_deterministic(&self) -> bool;
 }
 
 /// What a drive is, without the type of its scenario.
@@ -74,5 +83,9 @@ impl<S: Scenario> Erased for S {
 
     fn tolerates(&self, fault: Fault) -> bool {
         Scenario::tolerates(self, fault)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        Scenario::is_deterministic(self)
     }
 }

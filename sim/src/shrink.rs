@@ -62,10 +62,10 @@ fn milder(fault: Fault) -> Vec<Fault> {
         Fault::KillTorn(n) => {
             lower(1, n.into()).filter_map(|n| u32::try_from(n).ok()).map(Fault::KillTorn).collect()
         }
-        Fault::Stall(ms) => lower(1, ms).map(Fault::Stall).collect(),
         Fault::Fail(n) => {
             lower(0, n.into()).filter_map(|n| u32::try_from(n).ok()).map(Fault::Fail).collect()
         }
+        Fault::Stall(ms) => lower(1, ms).map(Fault::Stall).collect(),
         Fault::StallChild(ms) => lower(1, ms).map(Fault::StallChild).collect(),
         Fault::StallRead(ms) => lower(1, ms).map(Fault::StallRead).collect(),
         Fault::Down(ms) => lower(1, ms).map(Fault::Down).collect(),

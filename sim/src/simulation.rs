@@ -1,10 +1,12 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crate::calm::{self, Calm};
 use crate::failure::{Failure, Report};
-use crate::life::{LifeEnd, chooses_by_seed, live};
+use crate::life::{LIFE_MAX, LifeEnd, chooses_by_seed, live};
 use crate::plan::{Fault, Plan};
 use crate::repeat;
 use crate::scenario::{Erased, Scenario};
@@ -35,7 +37,10 @@ pub struct Simulation {
     parent_crashes: bool,
     seeds: u64,
     commits_max: u64,
+    life_max: Duration,
     most: usize,
+    /// How runs end when nothing goes wrong, once that was executed.
+    calm: OnceCell<Calm>,
 }
 
 /// Is told how many plans were executed, of how many.
@@ -55,7 +60,9 @@ impl Simulation {
             parent_crashes: false,
             seeds: 0,
             commits_max: COMMITS_MAX,
+            life_max: LIFE_MAX,
             most: usize::MAX,
+            calm: OnceCell::new(),
         }
     }
 
@@ -118,6 +125,13 @@ impl Simulation {
         self
     }
 
+    /// Takes a drive for stuck after so much virtual time in one life, and what it has left behind, too:
+    /// [`LIFE_MAX`] unless it is set, and for the latter [`SETTLE_MAX`](crate::SETTLE_MAX) at most.
+    pub fn life_max(mut self, time: Duration) -> Self {
+        self.life_max = time;
+        self
+    }
+
     /// Executes a sample of this many of the plans that were asked for, if there are more: the same
     /// ones every time, of all kinds. For a test that has to be quick, beside one that is not.
     pub fn at_most(mut self, plans: usize) -> Self {
@@ -170,10 +184,11 @@ impl Simulation {
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
+            self.calm(&mut Report::default())?;
             self.one(plan, &mut report)?;
             return Ok(report);
         }
-        let world = self.one(&Plan::calm(0), &mut report)?;
+        let world = self.calm(&mut report)?;
         let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
@@ -192,6 +207,9 @@ impl Simulation {
     /// # Errors
     /// The failure, if something does not hold under the plan.
     pub fn trace(&self, plan: &Plan) -> Result<Vec<Line>, Box<Failure>> {
+        if self.calm.get().is_none() {
+            self.calm(&mut Report::default())?;
+        }
         match self.execute(plan) {
             Ok(world) => Ok(world.take_trace()),
             Err(failed) => Err(Box::new(self.shrink(plan, failed))),
@@ -206,8 +224,13 @@ impl Simulation {
         &self,
         seeds: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<Plan>, Box<Failure>> {
-        let calm = self.one(&Plan::calm(0), &mut Report::default())?.counts();
+        let calm = self.calm(&mut Report::default())?.counts();
         Ok(seeds.map(|seed| self.random(seed, calm)).collect())
+    }
+
+    /// Executes the plan in which nothing goes wrong, which all others are measured by.
+    fn calm(&self, report: &mut Report) -> Result<World, Box<Failure>> {
+        self.one(&Plan::calm(0), report)
     }
 
     /// Executes one plan.
@@ -345,7 +368,8 @@ impl Simulation {
             "a simulation makes runtimes of its own: call it from a plain #[test], not from #[tokio::test]"
         );
         let scenario = &*self.scenario;
-        let world = World::new(plan.clone(), scenario.invariants(), self.commits_max);
+        let world =
+            World::new(plan.clone(), scenario.invariants(), self.commits_max, self.life_max);
         let watchdog = Watchdog::begin(format!("simulation of {} under {plan}", scenario.name()));
         let lives = plan.faults.len() + SPARE_LIVES;
         let mut settled = 0;
@@ -371,10 +395,28 @@ impl Simulation {
         if settled < 2 {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
+        self.compare(plan, &world);
         drop(watchdog);
         match world.violation() {
             None => Ok(world),
             Some(violation) => Err(Failed::of(&world, violation)),
+        }
+    }
+
+    /// Compares how runs have ended with the calm world, or keeps it, if that is it.
+    fn compare(&self, plan: &Plan, world: &World) {
+        if world.violation().is_some() || !self.scenario.is_deterministic() {
+            return;
+        }
+        let Some(calm) = self.calm.get() else {
+            if *plan == Plan::calm(0) {
+                let _ = self.calm.set(world.durable(Calm::new));
+            }
+            return;
+        };
+        let differs = world.durable(|durable| calm.differs(durable));
+        if let Some(text) = differs.filter(|_| !calm::changes_ends(plan)) {
+            world.violated("every run ends as it does in peace", text);
         }
     }
 }

@@ -77,10 +77,9 @@ struct Inner {
     jumped_ms: i64,
     counts: Counts,
     commits_max: u64,
+    life_max: Duration,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
-    /// Until when it does, or did last, in this life.
-    busy_until: Option<Instant>,
     /// The drive has returned, and nothing was left to do: nothing may happen any more.
     settled: bool,
     warnings: BTreeSet<String>,
@@ -95,7 +94,12 @@ struct Inner {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, invariants: Invariants, commits_max: u64) -> Self {
+    pub(crate) fn new(
+        plan: Plan,
+        invariants: Invariants,
+        commits_max: u64,
+        life_max: Duration,
+    ) -> Self {
         let Invariants { always, finally, others } = invariants;
         let mut all = oracle::all();
         all.extend(others);
@@ -113,8 +117,8 @@ impl World {
             jumped_ms: 0,
             counts: Counts::default(),
             commits_max,
+            life_max,
             disk_busy: Duration::ZERO,
-            busy_until: None,
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
@@ -173,9 +177,20 @@ impl World {
         self.lock().plan.clone()
     }
 
+    /// Whether the plan has a fault of those that a scenario [tolerates](crate::Scenario::tolerates):
+    /// then runs may end otherwise than they would.
+    pub fn ends_may_change(&self) -> bool {
+        crate::calm::changes_ends(&self.lock().plan)
+    }
+
     /// Which life of the process this is, from 1.
     pub fn life(&self) -> u64 {
         self.lock().life
+    }
+
+    /// The longest that the drive may take in this life.
+    pub(crate) fn life_max(&self) -> Duration {
+        self.lock().life_max
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -251,7 +266,6 @@ impl World {
         inner.began = Some(Instant::now());
         inner.killed = false;
         inner.store_failed = false;
-        inner.busy_until = None;
         let life = inner.life;
         inner.line("life", "", format!("life {life} of the process begins"));
         let left = inner.left.take();
@@ -295,8 +309,10 @@ impl World {
         inner.system = system;
     }
 
+    /// The system of this life, unless that is over.
     pub(crate) fn system(&self) -> Option<System> {
-        self.lock().system.clone()
+        let inner = self.lock();
+        inner.system.clone().filter(|_| !inner.killed)
     }
 
     pub(crate) fn end_life(&self) {

@@ -174,6 +174,55 @@ fn a_drive_that_begins_anew_in_the_last_life_is_caught() {
     assert_eq!(failure.invariant, "the last life finds everything done");
 }
 
+/// Returns how often its code was entered, which nothing records.
+struct Counter(Effects);
+
+impl Agent for Counter {
+    const TYPE: &'static str = "Counter";
+}
+
+impl Child for Counter {
+    type Input = ();
+    type Output = u64;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<u64, RunError> {
+        self.0.perform("entered", "once");
+        let entries = self.0.performances("entered", "once");
+        cx.step("only", async || Ok(())).await?;
+        Ok(entries)
+    }
+}
+
+/// Whether it says of itself that its runs always end the same.
+struct Counting(bool);
+
+impl Scenario for Counting {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        system.child(Counter(world.effects()))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let entries = life.agent::<Counter>("c")?.run::<Counter>(()).id("r").await?;
+        life.world().promise("r", entries);
+        Ok(())
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.0
+    }
+}
+
+#[test]
+fn a_run_that_ends_otherwise_after_a_crash_is_caught() {
+    let failure = Simulation::new(Counting(true)).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert_eq!(failure.plan.faults.len(), 1, "one crash is enough: {}", failure.plan);
+    let again = Simulation::new(Counting(true)).plan(failure.plan).run().expect_err("and again");
+    assert_eq!(again.text, failure.text);
+    Simulation::new(Counting(false)).crash_at_every_commit().check();
+}
+
 #[test]
 fn a_report_says_how_many_faults_struck() {
     let beyond = "kill-before@3 kill-after@999".parse().unwrap();

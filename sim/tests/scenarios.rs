@@ -10,8 +10,12 @@ fn shipped(name: &str) -> Simulation {
 }
 
 fn under_a_sample_of_everything(name: &str) -> Report {
+    under_so_many(name, 40)
+}
+
+fn under_so_many(name: &str, plans: usize) -> Report {
     let simulation = shipped(name).crash_at_every_commit().evict_at_every_turn();
-    let simulation = simulation.crash_parent_at_every_turn().seeds(100).at_most(40);
+    let simulation = simulation.crash_parent_at_every_turn().seeds(100).at_most(plans);
     let report = simulation.check();
     eprintln!("{name}: {report}");
     report
@@ -57,6 +61,22 @@ fn retries_survive() {
 #[test]
 fn a_batch_survives() {
     under_a_sample_of_everything("batch");
+}
+
+#[test]
+fn nested_waits_survive() {
+    under_a_sample_of_everything("nest");
+}
+
+#[test]
+fn readers_survive() {
+    // Each of them reads more than a thousand frames, several times.
+    under_so_many("tail", 12);
+}
+
+#[test]
+fn refusals_survive() {
+    under_a_sample_of_everything("refuse");
 }
 
 #[test]

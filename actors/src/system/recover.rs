@@ -74,7 +74,7 @@ pub(super) async fn find_work(
         let live: LiveRecord = codec::decode(key, value)?;
         note(&live.run_id, &live.parent, Some(&live.agent_type));
         // What waits for a timer is woken by it.
-        if !live.waiting && !planted(Planted::IgnoreLive) {
+        if !live.waiting {
             parents.insert(live.parent);
         }
         Ok(())

@@ -7,7 +7,7 @@ use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::OwedRecord;
-use storage::{Changes, Key, codec};
+use storage::{Changes, Expect, Key, codec};
 
 use super::{AgentContext, TurnEnd};
 use crate::agent_actor::AgentArgs;
@@ -81,6 +81,8 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
     at_work.ok = matches!(result, Ok(Ok(())));
     drop(at_work);
     let mut changes = Changes::new();
+    // A clear takes the row away meanwhile, for good.
+    changes.expect(&key, Expect::At(read.revision));
     let (wait, panicked) = match result {
         Ok(Ok(())) if planted(Planted::DeliverTwice) => (Some(RETRY_FIRST), false),
         Ok(Ok(())) => {
@@ -106,6 +108,10 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
             (Some(wait), panicked)
         }
     };
-    node.committer.commit(changes.into_batch()).await?;
-    Ok((wait, panicked))
+    match node.committer.commit(changes.into_batch()).await {
+        Ok(()) => Ok((wait, panicked)),
+        // Whoever looks again finds out whether anything is owed.
+        Err(storage::Error::Conflict { .. }) => Ok((Some(RETRY_FIRST), panicked)),
+        Err(error) => Err(error.into()),
+    }
 }

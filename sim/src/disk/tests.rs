@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::world::World;
 
 fn world(plan: &str) -> World {
-    let world = World::new(plan.parse().unwrap(), Invariants::none(), u64::MAX);
+    let world = World::new(plan.parse().unwrap(), Invariants::none(), u64::MAX, crate::LIFE_MAX);
     world.begin_life();
     world
 }

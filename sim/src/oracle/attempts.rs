@@ -1,38 +1,135 @@
-//! An attempt is lost with its process, or with its own actor, and with nothing else: no wake, eviction
-//! or crash of a parent counts as one.
+//! An attempt is lost with the process that has it, or with the run's own actor, and with nothing else: no
+//! wake, eviction or crash of a parent counts as one, nor does a process that never came to the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ghostlight::protocol::RunKey;
+use ghostlight::protocol::run::Phase;
+use ghostlight::storage::records::RunRecord;
 
 use crate::durable::Durable;
 use crate::invariant::{Event, Invariant};
-use crate::plan::Fault;
 
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// Lives of the process, and crashes of the actors of runs.
-    lives: u32,
+    /// The runs that this life has begun, or taken over.
+    owned: BTreeSet<RunKey>,
+    lost: BTreeMap<RunKey, u32>,
+    attempts: BTreeMap<RunKey, u32>,
 }
 
 impl Invariant for Attempts {
     fn name(&self) -> &str {
-        "an attempt is lost with its process alone"
+        "an attempt is lost with its process or actor alone"
     }
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
-            Event::LifeBegan | Event::Fault(Fault::CrashRun) => self.lives += 1,
+            // By then all is on the disk that the life before has left there.
+            Event::LifeBegan => {
+                for run in std::mem::take(&mut self.owned) {
+                    self.lose(run, durable);
+                }
+            }
+            Event::RunCrashed { run } => {
+                if let Some((parent, run_id)) = run.parent() {
+                    self.lose(RunKey::new(&parent, &run_id), durable);
+                }
+            }
             Event::Committed { changes, .. } => {
-                for change in changes.iter().filter(|change| change.key.kind() == "record") {
-                    let run = change.key.run().and_then(|key| durable.run(key));
-                    let Some(record) = run.and_then(|run| run.record.as_ref()) else { continue };
-                    if record.attempt > self.lives {
-                        return Err(format!(
-                            "{} of {} is at attempt {}, and {} were begun",
-                            record.run_id, record.parent, record.attempt, self.lives
-                        ));
+                for change in *changes {
+                    let Some(key) = change.key.run() else { continue };
+                    match change.key.kind() {
+                        "live" if change.after.is_some() => _ = self.owned.insert(key),
+                        "record" => self.judge(key, durable)?,
+                        _ => {}
                     }
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Attempts {
+    fn lose(&mut self, run: RunKey, durable: &Durable) {
+        let record = durable.run(run).and_then(|run| run.record.as_ref());
+        // What waits has no attempt to lose; what is parked keeps its own.
+        let has_attempt = |record: &RunRecord| {
+            record.state.phase == Phase::Running && record.state.interrupted.is_none()
+        };
+        if record.is_some_and(has_attempt) {
+            *self.lost.entry(run).or_default() += 1;
+        }
+    }
+
+    fn judge(&mut self, key: RunKey, durable: &Durable) -> Result<(), String> {
+        let Some(record) = durable.run(key).and_then(|run| run.record.as_ref()) else {
+            return Ok(());
+        };
+        let (id, parent, attempt) = (&record.run_id, &record.parent, record.attempt);
+        let lost = self.lost.get(&key).copied().unwrap_or(0);
+        if attempt > 1 + lost {
+            return Err(format!("{id} of {parent} is at attempt {attempt}, and has lost {lost}"));
+        }
+        let before = self.attempts.insert(key, attempt).unwrap_or(0);
+        if attempt < before {
+            return Err(format!("{id} of {parent} was at attempt {before}, and is at {attempt}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires, path, record};
+    use super::*;
+
+    fn at(attempt: u32, phase: Phase) -> ghostlight::storage::records::RunRecord {
+        let mut record = record("r", phase);
+        record.attempt = attempt;
+        record
+    }
+
+    #[test]
+    fn a_process_that_is_lost_takes_one_attempt() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        history.run("r", &at(2, Phase::Running)).commit().unwrap();
+        fires(history.run("r", &at(3, Phase::Running)).commit(), "has lost 1");
+        fires(history.run("r", &at(1, Phase::Running)).commit(), "was at attempt 2");
+    }
+
+    #[test]
+    fn an_actor_that_is_lost_takes_one_attempt_of_its_own_run() {
+        for (crashed, said) in [("r", None), ("other", Some("has lost 0"))] {
+            let mut history = History::of(Attempts::default());
+            history.run("r", &at(1, Phase::Running)).commit().unwrap();
+            history.tell(Event::RunCrashed { run: &path(crashed) }).unwrap();
+            let again = history.run("r", &at(2, Phase::Running)).commit();
+            match said {
+                None => again.unwrap(),
+                Some(said) => fires(again, said),
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_outside_memory_loses_none() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Suspended)).commit().unwrap();
+        history.restart().unwrap();
+        fires(history.run("r", &at(2, Phase::Running)).commit(), "has lost 0");
+    }
+
+    #[test]
+    fn a_life_that_never_came_to_the_run_takes_none() {
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        history.restart().unwrap();
+        fires(history.run("r", &at(3, Phase::Running)).commit(), "has lost 1");
     }
 }

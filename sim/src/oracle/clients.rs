@@ -60,3 +60,42 @@ impl Invariant for Clients {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires, path};
+    use super::*;
+    use ghostlight::frame::{Frame, FrameEvent};
+
+    fn tell(
+        history: &mut History<Clients>,
+        observer: u64,
+        event: FrameEvent,
+        sequence: u64,
+    ) -> Result<(), String> {
+        let frame = Frame { parent_tool_call_id: None, sequence, replay: false, event };
+        history.tell(Event::Frame { observer, run: &path("r"), frame: &frame })
+    }
+
+    fn told(history: &mut History<Clients>, observer: u64, summary: &str) -> Result<(), String> {
+        let run_id = || "r".to_owned();
+        let (agent_type, input_preview, display) = ("Worker".to_owned(), None, None);
+        let started =
+            FrameEvent::Started { run_id: run_id(), agent_type, input_preview, order: 0, display };
+        tell(history, observer, started, 0)?;
+        tell(
+            history,
+            observer,
+            FrameEvent::Finished { run_id: run_id(), summary: summary.into() },
+            1,
+        )
+    }
+
+    #[test]
+    fn two_clients_that_were_sent_all_agree() {
+        let mut history = History::of(Clients::default());
+        told(&mut history, 1, "done").unwrap();
+        told(&mut history, 2, "done").unwrap();
+        fires(told(&mut history, 3, "otherwise"), "differ");
+    }
+}

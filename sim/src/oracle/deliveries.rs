@@ -1,23 +1,32 @@
 //! A finish hook that is owed is called until it succeeds, and not again after that; the hooks of an
 //! agent run one at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ghostlight::protocol::RunKey;
+use ghostlight::protocol::run::Phase;
 use ghostlight::testing::Seen;
 use ghostlight::{AgentPath, RunId};
 
-use crate::durable::Durable;
+use crate::durable::{Durable, DurableRun};
 use crate::invariant::{Event, Invariant};
 use crate::plan::Fault;
 
 #[derive(Default)]
 pub(super) struct Deliveries {
-    /// In which life the hook last succeeded.
-    succeeded: BTreeMap<RunKey, u64>,
-    life: u64,
+    /// Whose hook has succeeded, and of which agent it is.
+    succeeded: BTreeMap<RunKey, AgentPath>,
+    /// Those of them whose success was lost with the process or the agent before it was recorded:
+    /// they are called again.
+    lost: BTreeSet<RunKey>,
     /// Whose hook is at work, and for which run.
     at_work: BTreeMap<AgentPath, RunId>,
+    /// Every run for which a delivery was ever owed.
+    owed: BTreeSet<RunKey>,
+    /// The types of agents that have a finish hook in this life.
+    hooked: BTreeSet<String>,
+    /// The runs that have ended in this life.
+    ended: BTreeSet<RunKey>,
 }
 
 impl Invariant for Deliveries {
@@ -27,49 +36,197 @@ impl Invariant for Deliveries {
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         match event {
-            // At least once across crashes of the process and of the agent.
-            Event::Fault(Fault::CrashParent) => self.life += 1,
+            Event::LifeEnded | Event::Fault(Fault::Fail(_) | Fault::FailRead) => {
+                self.lose(durable, |_| true)
+            }
+            Event::AgentCrashed { agent } => self.lose(durable, |of| of == *agent),
             Event::LifeBegan => {
-                self.life += 1;
                 self.at_work.clear();
+                self.hooked.clear();
+                self.ended.clear();
             }
             Event::System(Seen::HookBegan { agent, run_id }) => {
-                let (agent, run_id) = (*agent, *run_id);
-                if let Some(other) = self.at_work.insert(agent.clone(), run_id.clone()) {
-                    return Err(format!("{agent}: hooks for {other} and {run_id} at once"));
-                }
-                let run = RunKey::new(agent, run_id);
-                if self.succeeded.get(&run) == Some(&self.life) {
-                    return Err(format!(
-                        "{agent}: the hook for {run_id} is called after it succeeded"
-                    ));
-                }
-                if durable.run(run).is_none_or(|run| run.owed == 0) {
-                    return Err(format!("{agent}: the hook for {run_id} is called, and not owed"));
-                }
+                self.begins(agent, run_id, durable)?;
             }
             Event::System(Seen::HookEnded { agent, run_id, ok }) => {
                 self.at_work.remove(*agent);
                 if *ok {
-                    self.succeeded.insert(RunKey::new(agent, run_id), self.life);
+                    let run = RunKey::new(agent, run_id);
+                    self.lost.remove(&run);
+                    self.succeeded.insert(run, (*agent).clone());
                 }
             }
             Event::Committed { changes, .. } => {
                 for change in *changes {
-                    let (Some(run), "owed", None) =
-                        (change.key.run(), change.key.kind(), &change.after)
-                    else {
+                    let Some(key) = change.key.run() else { continue };
+                    let run = durable.run(key);
+                    if change.key.kind() == "record" && run.is_some_and(has_ended) {
+                        self.ended.insert(key);
+                    }
+                    if change.key.kind() != "owed" {
                         continue;
-                    };
-                    let cleared = durable.run(run).is_some_and(|run| run.cleared);
-                    if !cleared && !self.succeeded.contains_key(&run) {
-                        let path = durable.run(run).and_then(|run| run.path.as_ref());
+                    }
+                    let path = run.and_then(|run| run.path.as_ref());
+                    if change.after.is_some() {
+                        self.owed.insert(key);
+                        let agent = path.and_then(|path| Some(path.parent()?.0));
+                        self.hooked.extend(agent.map(|agent| agent.agent_type().to_owned()));
+                    } else if !run.is_some_and(|run| run.cleared)
+                        && !self.succeeded.contains_key(&key)
+                    {
                         return Err(format!("{path:?}: a delivery was dropped"));
                     }
+                }
+            }
+            Event::Settled => {
+                let forgotten = self.ended.difference(&self.owed).find_map(|key| {
+                    durable.run(*key).filter(|run| has_ended(run) && self.is_hooked(run))
+                });
+                if let Some(DurableRun { path: Some(path), .. }) = forgotten {
+                    return Err(format!("{path} has ended, and nothing was owed for it"));
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+fn has_ended(run: &DurableRun) -> bool {
+    let ended = |phase| matches!(phase, Phase::Ended(_));
+    !run.cleared && run.record.as_ref().is_some_and(|record| ended(record.state.phase))
+}
+
+impl Deliveries {
+    fn begins(
+        &mut self,
+        agent: &AgentPath,
+        run_id: &RunId,
+        durable: &Durable,
+    ) -> Result<(), String> {
+        if let Some(other) = self.at_work.insert(agent.clone(), run_id.clone()) {
+            return Err(format!("{agent}: hooks for {other} and {run_id} at once"));
+        }
+        let key = RunKey::new(agent, run_id);
+        if self.succeeded.contains_key(&key) && !self.lost.contains(&key) {
+            return Err(format!("{agent}: the hook for {run_id} is called after it succeeded"));
+        }
+        match durable.run(key) {
+            Some(run) if run.owed > 0 && has_ended(run) => Ok(()),
+            Some(run) if run.owed > 0 && run.cleared => Ok(()),
+            Some(run) if run.owed > 0 => {
+                Err(format!("{agent}: the hook for {run_id} is called before its end"))
+            }
+            _ => Err(format!("{agent}: the hook for {run_id} is called, and not owed")),
+        }
+    }
+
+    /// What had succeeded, and is still owed, is called once more.
+    fn lose(&mut self, durable: &Durable, of: impl Fn(&AgentPath) -> bool) {
+        for (run, agent) in &self.succeeded {
+            if of(agent) && durable.run(*run).is_some_and(|run| run.owed > 0) {
+                self.lost.insert(*run);
+            }
+        }
+    }
+
+    fn is_hooked(&self, run: &DurableRun) -> bool {
+        let parent = run.path.as_ref().and_then(AgentPath::parent);
+        parent.is_some_and(|(parent, _)| self.hooked.contains(parent.agent_type()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, boss, fires, key, record, run_id};
+    use super::*;
+    use ghostlight::protocol::AgentKey;
+    use ghostlight::protocol::run::End;
+    use ghostlight::storage::Key;
+    use ghostlight::storage::records::OwedRecord;
+
+    fn owed(id: &str) -> Key {
+        Key::owed(AgentKey::from(&boss()), key(id), 0)
+    }
+
+    fn row(id: &str) -> OwedRecord {
+        OwedRecord { parent: boss().to_string(), run_id: id.into(), tries: 0, due_ms: 0 }
+    }
+
+    fn ended(id: &str) -> History<Deliveries> {
+        let mut history = History::of(Deliveries::default());
+        history.run(id, &record(id, Phase::Ended(End::Completed))).put(owed(id), &row(id));
+        history.commit().unwrap();
+        history
+    }
+
+    fn begin(history: &mut History<Deliveries>, id: &str) -> Result<(), String> {
+        history.see(Seen::HookBegan { agent: &boss(), run_id: &run_id(id) })
+    }
+
+    fn end(history: &mut History<Deliveries>, id: &str, ok: bool) {
+        history.see(Seen::HookEnded { agent: &boss(), run_id: &run_id(id), ok }).unwrap();
+    }
+
+    #[test]
+    fn a_delivery_is_not_dropped() {
+        let mut history = ended("r");
+        begin(&mut history, "r").unwrap();
+        end(&mut history, "r", false);
+        fires(history.delete(owed("r")).commit(), "dropped");
+    }
+
+    #[test]
+    fn a_delivery_is_not_forgotten() {
+        let mut history = ended("r");
+        history.run("other", &record("other", Phase::Ended(End::Completed))).commit().unwrap();
+        fires(history.tell(Event::Settled), "nothing was owed");
+    }
+
+    #[test]
+    fn a_hook_that_succeeded_is_called_again_by_a_crash_of_its_own_agent_alone() {
+        let other = "Boss:other".parse().unwrap();
+        for (agent, again) in [(boss(), true), (other, false)] {
+            let mut history = ended("r");
+            begin(&mut history, "r").unwrap();
+            end(&mut history, "r", true);
+            history.tell(Event::AgentCrashed { agent: &agent }).unwrap();
+            match again {
+                true => begin(&mut history, "r").unwrap(),
+                false => fires(begin(&mut history, "r"), "after it succeeded"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_crash_before_the_success_forgives_nothing() {
+        let mut history = ended("r");
+        history.restart().unwrap();
+        begin(&mut history, "r").unwrap();
+        end(&mut history, "r", true);
+        fires(begin(&mut history, "r"), "after it succeeded");
+    }
+
+    #[test]
+    fn a_crash_forgives_one_call() {
+        let mut history = ended("r");
+        begin(&mut history, "r").unwrap();
+        end(&mut history, "r", true);
+        history.restart().unwrap();
+        begin(&mut history, "r").unwrap();
+        end(&mut history, "r", true);
+        fires(begin(&mut history, "r"), "after it succeeded");
+    }
+
+    #[test]
+    fn hooks_are_called_one_at_a_time_and_only_if_owed() {
+        let mut history = ended("r");
+        begin(&mut history, "r").unwrap();
+        fires(begin(&mut history, "r"), "at once");
+        let mut history = ended("r");
+        fires(begin(&mut history, "other"), "not owed");
+        let mut history = History::of(Deliveries::default());
+        history.run("r", &record("r", Phase::Running)).put(owed("r"), &row("r")).commit().unwrap();
+        fires(begin(&mut history, "r"), "before its end");
     }
 }

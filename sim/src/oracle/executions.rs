@@ -1,5 +1,5 @@
-//! No run is executed twice at once, nothing is executed before it is recorded, and a step that was
-//! acknowledged is never executed again.
+//! No run is executed twice at once, nothing is executed before it is recorded, and nothing after its
+//! end.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,11 @@ use crate::invariant::{Event, Invariant};
 #[derive(Default)]
 pub(super) struct Executions {
     inside: BTreeSet<AgentPath>,
-    told: BTreeSet<(AgentPath, String)>,
 }
 
 impl Invariant for Executions {
     fn name(&self) -> &str {
-        "a run is executed by one, and an acknowledged step once"
+        "a run is executed by one at a time"
     }
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
@@ -32,6 +31,9 @@ impl Invariant for Executions {
                 if let Phase::Ended(end) = record.state.phase {
                     return Err(format!("{run} is entered, and has ended as {end:?}"));
                 }
+                if record.state.phase == Phase::Queued {
+                    return Err(format!("{run} is entered, and waits for a slot"));
+                }
                 if !self.inside.insert((*run).clone()) {
                     return Err(format!("{run} is entered a second time at once"));
                 }
@@ -39,16 +41,60 @@ impl Invariant for Executions {
             Event::System(Seen::Left { run }) => {
                 self.inside.remove(*run);
             }
-            Event::System(Seen::StepBegan { run, key })
-                if self.told.contains(&((*run).clone(), (*key).to_owned())) =>
-            {
-                return Err(format!("step {key:?} of {run} is executed after its end was told"));
-            }
-            Event::System(Seen::StepTold { run, key, .. }) => {
-                self.told.insert(((*run).clone(), (*key).to_owned()));
+            Event::System(Seen::StepBegan { run, key }) if !self.inside.contains(*run) => {
+                return Err(format!(
+                    "step {key:?} of {run} is executed, and nobody has entered it"
+                ));
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires, path, record};
+    use super::*;
+    use ghostlight::protocol::run::End;
+
+    fn entered(phase: Phase) -> (History<Executions>, AgentPath) {
+        let mut history = History::of(Executions::default());
+        let mut stored = record("r", phase);
+        stored.queue_number = Some(1);
+        history.run("r", &stored).commit().unwrap();
+        (history, path("r"))
+    }
+
+    #[test]
+    fn a_run_is_entered_by_one_at_a_time() {
+        let (mut history, run) = entered(Phase::Running);
+        let enter = Seen::Entered { run: &run, attempt: 1 };
+        history.see(enter).unwrap();
+        fires(history.see(enter), "a second time");
+        history.see(Seen::Left { run: &run }).unwrap();
+        history.see(enter).unwrap();
+        history.restart().unwrap();
+        history.see(enter).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_recorded_and_has_not_ended_is_entered() {
+        let run = path("other");
+        let (mut history, _) = entered(Phase::Running);
+        fires(history.see(Seen::Entered { run: &run, attempt: 1 }), "no record");
+        let (mut history, run) = entered(Phase::Ended(End::Completed));
+        fires(history.see(Seen::Entered { run: &run, attempt: 1 }), "has ended");
+        let (mut history, run) = entered(Phase::Queued);
+        fires(history.see(Seen::Entered { run: &run, attempt: 1 }), "waits for a slot");
+    }
+
+    #[test]
+    fn no_step_is_executed_outside() {
+        let (mut history, run) = entered(Phase::Running);
+        history.see(Seen::Entered { run: &run, attempt: 1 }).unwrap();
+        history.see(Seen::StepBegan { run: &run, key: "a" }).unwrap();
+        history.see(Seen::Left { run: &run }).unwrap();
+        fires(history.see(Seen::StepBegan { run: &run, key: "a" }), "nobody has entered");
     }
 }

@@ -51,3 +51,36 @@ fn check(run: &DurableRun) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, boss, fires, key, record};
+    use super::*;
+    use ghostlight::protocol::AgentKey;
+    use ghostlight::protocol::run::End;
+    use ghostlight::storage::Key;
+    use ghostlight::storage::records::TimerRecord;
+
+    #[test]
+    fn what_lives_is_in_the_index_and_what_has_ended_is_not() {
+        let mut history = History::of(Index);
+        history.run("r", &record("r", Phase::Running)).commit().unwrap();
+        let live = Key::live(AgentKey::from(&boss()), key("r"));
+        fires(history.delete(live).commit(), "live row: false");
+        let mut history = History::of(Index);
+        history.run("r", &record("r", Phase::Running)).commit().unwrap();
+        let ended = record("r", Phase::Ended(End::Completed));
+        fires(history.put(Key::record(key("r")), &ended).commit(), "live row: true");
+    }
+
+    #[test]
+    fn what_is_due_has_one_timer() {
+        let mut history = History::of(Index);
+        let mut sleeps = record("r", Phase::Suspended);
+        sleeps.wake_at_ms = Some(5);
+        fires(history.run("r", &sleeps).commit(), "has timers []");
+        let timer = TimerRecord { parent: boss().to_string(), run_id: "r".into() };
+        history.put(Key::timer(5, key("r")), &timer).commit().unwrap();
+        fires(history.put(Key::timer(6, key("r")), &timer).commit(), "has timers [5, 6]");
+    }
+}

@@ -86,3 +86,71 @@ impl Log {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires, key, record};
+    use super::*;
+    use ghostlight::protocol::run::Phase;
+    use ghostlight::storage::Key;
+    use ghostlight::storage::payload::Payload;
+    use ghostlight::storage::records::{Head, LogRecord, Origin};
+
+    fn chunk() -> LogEntry {
+        LogEntry::Chunk { origin: Origin::Code, body: Payload::Inline(b"1".to_vec()) }
+    }
+
+    fn end() -> LogEntry {
+        LogEntry::Finished { summary: String::new() }
+    }
+
+    fn milestone(sequence: u64) -> LogEntry {
+        let (name, origin) = ("m".to_owned(), Origin::Code);
+        LogEntry::Milestone { origin, name, sequence, at_ms: 1, data: None }
+    }
+
+    fn started(then: &[LogEntry]) -> (History<Log>, Result<(), String>) {
+        let mut history = History::of(Log::default());
+        history.run("r", &record("r", Phase::Running));
+        let said = history.log("r", &[LogEntry::Started]).log("r", then).commit();
+        (history, said)
+    }
+
+    #[test]
+    fn a_log_begins_and_ends_once() {
+        let mut history = History::of(Log::default());
+        history.run("r", &record("r", Phase::Running));
+        fires(history.log("r", &[chunk()]).commit(), "not `started`");
+        fires(started(&[LogEntry::Started]).1, "started twice");
+        fires(started(&[end(), chunk()]).1, "follows its end");
+        fires(started(&[milestone(1)]).1, "not numbered from 0");
+    }
+
+    #[test]
+    fn no_number_is_left_out_given_twice_or_taken_back() {
+        let (mut history, _) = started(&[chunk()]);
+        let head = Head { epoch: 1, next_number: 4, position: 3, next_milestone: 0 };
+        let row = LogRecord { at_ms: 1, first_number: 3, entries: vec![chunk()] };
+        history.put(Key::log_record(key("r"), 4, 2), &row).put(Key::head(key("r")), &head);
+        fires(history.commit(), "frame 3 follows 2 frames");
+
+        let (mut history, _) = started(&[chunk()]);
+        let row = LogRecord { at_ms: 1, first_number: 1, entries: vec![milestone(0)] };
+        fires(
+            history.put(Key::log_record(key("r"), 2, 1), &row).commit(),
+            "was another one before",
+        );
+
+        let (mut history, _) = started(&[chunk()]);
+        fires(history.delete(Key::log_record(key("r"), 2, 1)).commit(), "1 of 2 frames are left");
+    }
+
+    #[test]
+    fn an_owner_that_was_replaced_writes_no_more() {
+        let (mut history, _) = started(&[]);
+        let head = |epoch, next_number| Head { epoch, next_number, position: 2, next_milestone: 0 };
+        history.put(Key::head(key("r")), &head(3, 1)).commit().unwrap();
+        fires(history.put(Key::head(key("r")), &head(2, 1)).commit(), "an owner of epoch 2");
+        fires(history.put(Key::head(key("r")), &head(3, 7)).commit(), "its head says 7");
+    }
+}

@@ -19,3 +19,14 @@ impl Invariant for Panics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, fires};
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_system_is_noticed() {
+        fires(History::of(Panics).see(Seen::Panicked { place: "here" }), "here has panicked");
+    }
+}

@@ -74,8 +74,8 @@ impl Host {
         }
         if ADMITTED.contains(&id) {
             let bill = format!("bill-{id}");
-            let bill = cx.agent::<Self>().run::<Visit>("bill".into()).id(bill).await?;
-            bill.completed()?;
+            // One that is not completed is not written again.
+            cx.agent::<Self>().run::<Visit>("bill".into()).id(bill).await?;
         }
         self.effects.perform("see off", id);
         Ok(())
@@ -118,13 +118,13 @@ impl Scenario for Hooks {
             let outcome = visit.outcome().await?;
             life.world().promise(*guest, &outcome);
             let expected = if ADMITTED.contains(guest) { Status::Completed } else { Status::Error };
-            assert_eq!(outcome.status(), expected, "{guest}");
+            let changed = life.world().ends_may_change() && outcome.status() != Status::Completed;
+            assert!(outcome.status() == expected || changed, "{guest}: {outcome:?}");
         }
         Ok(())
     }
 
     fn invariants(&self) -> Invariants {
-        let all = ADMITTED.len() * 3 + REFUSED.len();
         Invariants::none()
             .always("only who was admitted is executed", |world| {
                 world.durable(|durable| {
@@ -136,12 +136,15 @@ impl Scenario for Hooks {
             .always("hooks are executed one at a time", |world| {
                 world.effects().count("two hooks at once") == 0
             })
-            .finally("everybody is seen off", move |world| {
+            .finally("everybody is seen off", |world| {
+                let all = world.durable(|durable| durable.runs().count());
+                let came = ADMITTED.len() * 3 + REFUSED.len();
                 world.effects().count("see off") == all as u64
+                    && (all == came || world.ends_may_change())
             })
     }
 
     fn tolerates(&self, fault: Fault) -> bool {
-        matches!(fault, Fault::StallChild(_))
+        matches!(fault, Fault::Cancel | Fault::PanicChild | Fault::StallChild(_))
     }
 }

@@ -6,6 +6,7 @@ use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
 use ghostlight::storage::records::{LogEntry, Origin};
 
+use super::unless_changed;
 use crate::effects::Effects;
 use crate::{Fault, Invariants, Life, Scenario, World};
 
@@ -72,10 +73,9 @@ impl Scenario for Retrying {
 
     async fn drive(&self, life: &Life) -> Result<(), RunError> {
         let disk = life.agent::<Download>("disk")?;
-        let file = disk.run::<Download>("a".repeat(BLOCK)).id("file-1").await?.completed()?;
-        assert_eq!(file.len(), BLOCK);
-        life.world().promise("file-1", file.len());
-        Ok(())
+        let file = disk.run::<Download>("a".repeat(BLOCK)).id("file-1").await?;
+        life.world().promise("file-1", &file);
+        unless_changed(life, file, &"y".repeat(BLOCK))
     }
 
     fn invariants(&self) -> Invariants {
@@ -95,6 +95,6 @@ impl Scenario for Retrying {
     }
 
     fn tolerates(&self, fault: Fault) -> bool {
-        matches!(fault, Fault::StallChild(_))
+        matches!(fault, Fault::Cancel | Fault::PanicChild | Fault::StallChild(_))
     }
 }

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use ghostlight::AgentPath;
 use ghostlight::storage::{Batch, Error};
-use tokio::time::Instant;
 
 use super::World;
 use crate::disk::Written;
 use crate::durable::Change;
 use crate::invariant::Event;
-use crate::life::LIFE_MAX;
 
 impl World {
     pub(crate) fn kill(&self, when: &str) {
@@ -79,21 +77,10 @@ impl World {
     /// Lets the disk keep its user waiting.
     pub(crate) async fn busy(&self, time: Duration) {
         if !time.is_zero() {
-            self.busy_until(Instant::now() + time.min(LIFE_MAX));
             tokio::time::sleep(time).await;
             let mut inner = self.lock();
             inner.disk_busy = inner.disk_busy.saturating_add(time);
         }
-    }
-
-    fn busy_until(&self, until: Instant) {
-        let mut inner = self.lock();
-        inner.busy_until = inner.busy_until.max(Some(until));
-    }
-
-    /// Whether the disk has kept nobody waiting for so long.
-    pub(crate) fn idle_for(&self, time: Duration) -> bool {
-        self.lock().busy_until.is_none_or(|until| until + time <= Instant::now())
     }
 
     /// Brings batches to the disk, where they can be read, and may be lost.

@@ -245,8 +245,11 @@ impl Child for Endless {
 
     async fn run(&self, cx: &RunContext, (): ()) -> Result<(), RunError> {
         cx.milestone("up", json!(null)).await?;
-        cx.sleep(2 * ghostlight_sim::LIFE_MAX).await;
-        Ok(())
+        cx.step("hang", async || {
+            tokio::time::sleep(2 * ghostlight_sim::LIFE_MAX).await;
+            Ok(())
+        })
+        .await
     }
 }
 

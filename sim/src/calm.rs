@@ -1,0 +1,70 @@
+//! How runs end in the world in which nothing goes wrong: they have to end so in every other one.
+
+use std::collections::BTreeMap;
+
+use ghostlight::protocol::RunKey;
+use ghostlight::protocol::run::{End, Phase};
+use ghostlight::storage::payload::Payload;
+use ghostlight::storage::records::{EndRecord, RunRecord};
+
+use crate::durable::Durable;
+use crate::plan::{Fault, Plan};
+
+/// What an end says when a run has lost too many attempts, which no calm world has.
+const EXHAUSTED: &str = "attempts-exhausted";
+
+/// How every run of the calm world has ended.
+#[derive(Debug)]
+pub(crate) struct Calm {
+    ends: BTreeMap<RunKey, RunRecord>,
+}
+
+/// Whether something of the plan changes how runs end.
+pub(crate) fn changes_ends(plan: &Plan) -> bool {
+    plan.faults.iter().any(|planned| match planned.fault {
+        Fault::Cancel | Fault::PanicChild | Fault::StallChild(_) => true,
+        Fault::KillBefore | Fault::KillTorn(_) | Fault::KillAfter => false,
+        Fault::Stall(_) | Fault::Fail(_) | Fault::StallRead(_) | Fault::FailRead => false,
+        Fault::Jump(_) | Fault::Down(_) | Fault::Duplicate => false,
+        Fault::Evict | Fault::CrashParent | Fault::CrashRun => false,
+    })
+}
+
+impl Calm {
+    pub(crate) fn new(durable: &Durable) -> Self {
+        let records = durable.runs().filter_map(|(key, run)| Some((key, run.record.clone()?)));
+        Self { ends: records.collect() }
+    }
+
+    /// A run that has ended otherwise. Those that only one of the two worlds has are not compared: ids
+    /// that nobody chose are others in every world.
+    pub(crate) fn differs(&self, durable: &Durable) -> Option<String> {
+        self.ends.iter().find_map(|(key, calm)| {
+            let run = durable.run(*key)?;
+            let (here, there) = (end_of(run.record.as_ref()?), end_of(calm));
+            let exhausted = here.2.as_deref() == Some(EXHAUSTED);
+            (here != there && !exhausted)
+                .then(|| format!("{:?} ended as {here:?}, and is {there:?} in peace", run.path))
+        })
+    }
+}
+
+/// An end, what it says, and the word for why it failed.
+type Ended = (Option<End>, String, Option<String>);
+
+fn end_of(record: &RunRecord) -> Ended {
+    let Phase::Ended(end) = record.state.phase else { return (None, String::new(), None) };
+    let EndRecord { output, summary: _, error, kind, permanent: _ } =
+        record.end.clone().unwrap_or_default();
+    let says = match end {
+        End::Completed => match output {
+            Some(Payload::Inline(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Payload::Parts { bytes, .. }) => format!("{bytes} bytes"),
+            None => String::new(),
+        },
+        End::Error => error.unwrap_or_default(),
+        // Whose reason comes first is nobody's promise.
+        End::Aborted => String::new(),
+    };
+    (Some(end), says, kind)
+}
