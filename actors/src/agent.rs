@@ -67,7 +67,7 @@ pub trait Child: Agent {
         input: Self::Input,
     ) -> impl Future<Output = Result<Self::Output, RunError>> + Send;
 
-    /// How a run is brought back after its process was lost.
+    /// How a run is brought back after its process was lost. A panic fails the run.
     fn recovery(&self) -> RecoveryPolicy {
         RecoveryPolicy::default()
     }

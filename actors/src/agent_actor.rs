@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::code::guarded;
 use crate::lanes::{self, Admission, Cause, Entering, LaneEnd, Operation};
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
 use crate::node::Node;
@@ -60,17 +61,21 @@ pub(crate) struct AgentState {
     slots: BTreeSet<RunKey>,
     /// Live runs that this system does not go on with, unless it is to end them.
     resting: BTreeSet<RunId>,
-    /// The dispatches that are being recorded, or refused.
-    starting: BTreeSet<RunId>,
+    /// The dispatches that are being recorded, or refused, with their numbers in the queue.
+    starting: BTreeMap<RunId, Option<u64>>,
     /// The runs that were given a slot, and may turn out to need none.
     provisional: BTreeSet<RunId>,
     /// The dispatches that the cap refuses if none of those gives its slot back, in order.
     deferred: VecDeque<(RunId, Box<StartRun>, Reply<Started>)>,
     settling: Vec<(BTreeSet<RunId>, Reply<()>)>,
+    /// The readers of queued runs that are not shown yet.
+    hidden: BTreeMap<RunId, Vec<Reply<Option<()>>>>,
     _life: DropGuard,
     next_queue_number: u64,
     queued: usize,
     admitting: bool,
+    /// The queued runs whose admission has failed, and when.
+    passed_over: BTreeMap<RunId, Instant>,
     pub(crate) turns: Turns,
     /// When the last message came that was no timer.
     active_at: Instant,
@@ -98,14 +103,16 @@ impl Actor for AgentActor {
             lanes: BTreeMap::new(),
             slots: found.slots,
             resting: BTreeSet::new(),
-            starting: BTreeSet::new(),
+            starting: BTreeMap::new(),
             provisional: BTreeSet::new(),
             deferred: VecDeque::new(),
             settling: Vec::new(),
+            hidden: BTreeMap::new(),
             _life: args.life.clone().drop_guard(),
             next_queue_number: found.next_queue_number,
             queued: found.queued,
             admitting: false,
+            passed_over: BTreeMap::new(),
             turns: Turns::new(&args.node, found.owed),
             active_at: Instant::now(),
             idle_timer: false,
@@ -158,7 +165,9 @@ impl Actor for AgentActor {
             AgentMsg::Run(run_id, request) => state.request(&myself, run_id, request),
             AgentMsg::Exited(run_id, exit) => state.exited(&myself, run_id, exit),
             AgentMsg::ClearOverdue(run_id) => state.clear_overdue(&run_id),
-            AgentMsg::LaneDone(run_id, end) => state.lane_done(&myself, run_id, end),
+            AgentMsg::LaneDone(run_id, Ok(end)) => state.lane_done(&myself, run_id, end),
+            // A bug. Nobody knows how far the operation came, but a new life looks at the store.
+            AgentMsg::LaneDone(_, Err(panic)) => return Err(panic.into()),
             AgentMsg::Owed(run_id, work) => state.turns.owe(run_id, work),
             AgentMsg::OwedAgain(run_id) => {
                 let work = state.args.node.turns.token();
@@ -175,7 +184,7 @@ impl Actor for AgentActor {
             AgentMsg::Evict(reply) => state.evicting.push(reply),
             AgentMsg::Settle(reply) => {
                 let deferred = state.deferred.iter().map(|(run_id, ..)| run_id);
-                let waiting = state.starting.iter().chain(deferred).cloned().collect();
+                let waiting = state.starting.keys().chain(deferred).cloned().collect();
                 state.settling.push((waiting, reply));
                 state.settle();
             }
@@ -248,20 +257,32 @@ impl AgentState {
     fn operate(&self, myself: &ActorRef<AgentMsg>, run_id: RunId, operation: Operation) {
         let (args, actor) = (self.args.clone(), myself.clone());
         let task = async move {
-            let end = lanes::operate(&args, &run_id, operation).await;
-            let _ = actor.cast(AgentMsg::LaneDone(run_id, end));
+            let operated = guarded({
+                let run_id = run_id.clone();
+                Box::pin(async move { lanes::operate(&args, &run_id, operation).await })
+            });
+            let _ = actor.cast(AgentMsg::LaneDone(run_id, operated.await));
         };
         self.args.node.spawn(self.args.operations.track_future(task));
     }
 
     fn lane_done(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, end: LaneEnd) {
         let run = RunKey::new(&self.args.path, &run_id);
-        let pending = match self.lanes.remove(&run_id) {
+        let mut pending = match self.lanes.remove(&run_id) {
             Some(Lane::Busy(pending) | Lane::Entering { pending, .. } | Lane::Live(pending)) => {
                 pending
             }
             None => VecDeque::new(),
         };
+        if let Some(reply) = end.hidden {
+            let readers = self.hidden.entry(run_id.clone()).or_default();
+            readers.retain(|reader| !reader.is_closed());
+            readers.push(reply);
+        } else if end.entering.is_some() || end.holds_slot.is_some() {
+            // It may have left the queue.
+            let readers = self.hidden.remove(&run_id).into_iter().flatten();
+            pending.extend(readers.map(RunRequest::Tail));
+        }
         match end.holds_slot {
             Some(true) => _ = self.slots.insert(run),
             Some(false) => _ = self.slots.remove(&run),
@@ -270,7 +291,7 @@ impl AgentState {
         self.queued = self.queued.saturating_add_signed(end.queued);
         match end.admission {
             Some(Admission::Done) => self.admitting = false,
-            Some(Admission::Failed) => self.admit_later(myself),
+            Some(Admission::Failed) => self.pass_over(&run_id),
             None => {}
         }
         if let Some(entering) = end.entering {
@@ -307,8 +328,10 @@ impl AgentState {
         let Some(Lane::Live(_)) = self.lanes.get(&run_id) else { return };
         let Some(Lane::Live(pending)) = self.lanes.remove(&run_id) else { return };
         match exit {
-            RunExit::Ended | RunExit::Parked => {
+            RunExit::Ended => _ = self.slots.remove(&run),
+            RunExit::Parked => {
                 self.slots.remove(&run);
+                self.args.node.live.set_left(run, true);
             }
             RunExit::Waiting => {
                 // What it waits for has come while it was on its way out.

@@ -9,6 +9,7 @@ use storage::records::RunRecord;
 use storage::{Committer, Key, codec};
 
 use crate::Error;
+use crate::lanes::cancel_unregistered;
 use crate::list;
 use crate::messages::{AgentMsg, RunRequest};
 use crate::node::Node;
@@ -61,6 +62,9 @@ async fn cancel_awaited(
     let run_id = RunId::new(id)?;
     if !is_awaited(&node.committer, parent, &run_id).await? {
         return Ok(());
+    }
+    if !node.kinds.contains(parent.agent_type()) {
+        return Box::pin(cancel_unregistered(node, parent, &run_id, reason)).await;
     }
     node.ask_inside(parent, |reply| {
         AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use ghostlight_protocol::journal::Outside;
 use tokio::time::Sleep;
 
-pub(crate) use self::panics::{caught, resume, tell_panics};
+pub(crate) use self::panics::{caught, guarded, resume, tell_panics};
 
 use crate::RunError;
 use crate::messages::CodeEnd;

@@ -71,6 +71,10 @@ impl RunContext {
     /// durable, so that a crash does not start the count anew; an error that is
     /// [permanent](RunError::permanent) ends it at once.
     ///
+    /// A run that the body dispatches without an id of its own has the same id in every try, so that a
+    /// try joins what an earlier one has begun, and is told how that ended: also that it failed. To
+    /// have it executed again, retry outside steps, where each dispatch has another id.
+    ///
     /// # Errors
     /// The last try's error, and those of [`RunContext::step`].
     ///

@@ -328,6 +328,20 @@ pub enum StartError {
         /// The registered types.
         registered: Vec<String>,
     },
+    /// The store has live runs of a type that is registered as a parent only.
+    #[error(
+        "agent type {agent_type:?} is registered by `agent(…)`, and the store has live runs of it \
+         ({live_runs}, for instance {example:?}); register it by `child(…)`, or call \
+         `park_unregistered()` to leave them alone"
+    )]
+    NotAChild {
+        /// The type.
+        agent_type: String,
+        /// How many live runs it has.
+        live_runs: usize,
+        /// The id of one.
+        example: String,
+    },
     /// The store could not be opened or read.
     #[error(transparent)]
     Storage(#[from] storage::Error),

@@ -133,6 +133,7 @@ pub(crate) fn tell_ended(
     );
     node.waits.release(run);
     node.live.set_lost(run, false);
+    node.live.set_left(run, false);
     node.hub.ended(run, outcome);
     node.call_waiting(run);
 }

@@ -10,7 +10,7 @@ mod workload;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{RunId, RunKey};
+use ghostlight_protocol::{Phase, RunId, RunKey};
 use ghostlight_storage::records::RunRecord;
 use ghostlight_supervisor::ChildSpec;
 use tokio::sync::oneshot;
@@ -26,7 +26,7 @@ use crate::place::Permit;
 use crate::run_actor::{RunActor, RunArgs};
 use crate::shared::Shared;
 
-pub(crate) use cancel::{ends_by_cancel, request_cancel};
+pub(crate) use cancel::{cancel_unregistered, ends_by_cancel, request_cancel};
 pub(crate) use clear::{bury, children, purge};
 pub(crate) use start::{joins, start_existing};
 pub(crate) use stored::{CLEARED, Stored, inspect, is_cleared, outcome, outcome_of_cleared};
@@ -119,6 +119,8 @@ pub(crate) struct LaneEnd {
     pub(crate) admission: Option<Admission>,
     /// Why the run, which goes on, was not cancelled.
     pub(crate) not_cancelled: Option<Error>,
+    /// A reader who may see the run only once it has left the queue.
+    pub(crate) hidden: Option<Reply<Option<()>>>,
 }
 
 /// What an admission from the queue came to.
@@ -126,7 +128,7 @@ pub(crate) struct LaneEnd {
 pub(crate) enum Admission {
     /// The next one may follow.
     Done,
-    /// Nothing has changed, and the same run would be next.
+    /// Nothing has changed, and the run would be next again.
     Failed,
 }
 
@@ -138,6 +140,7 @@ impl LaneEnd {
         queued: 0,
         admission: None,
         not_cancelled: None,
+        hidden: None,
     };
     pub(crate) const LIVE: Self = Self { live: true, holds_slot: Some(true), ..Self::UNCHANGED };
     pub(crate) const FREE: Self = Self { holds_slot: Some(false), ..Self::UNCHANGED };
@@ -185,6 +188,13 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Cancel { reason, reply } => cancel::cancel(args, run_id, reason, reply).await,
         Operation::Tail { reply } => {
             let stored = Stored::read(args, run_id).await;
+            if let Ok(Some(Stored { record, .. })) = &stored
+                && record.state.phase == Phase::Queued
+                && args.kind.hooks.start.is_some()
+            {
+                // Frame 0 is shown after the start hook.
+                return LaneEnd { hidden: Some(reply), ..LaneEnd::UNCHANGED };
+            }
             let _ = reply.send(stored.map(|stored| stored.map(|_| ())));
             LaneEnd::UNCHANGED
         }
@@ -224,10 +234,22 @@ fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
         }
         error => {
             tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            args.node.live.set_left(run, is_lasting(error));
             args.node.call_waiting(run);
         }
     }
     LaneEnd::UNCHANGED
+}
+
+/// Whether trying to enter a run again comes to the same, in this process.
+fn is_lasting(error: &Error) -> bool {
+    use ghostlight_storage::Error::{Corrupt, TooNew};
+    matches!(
+        error,
+        Error::NotAChild(_)
+            | Error::UnknownType { .. }
+            | Error::Storage(Corrupt { .. } | TooNew { .. })
+    )
 }
 
 /// Hands a run over to an actor of its own: the epoch is durable, and from here on the actor alone

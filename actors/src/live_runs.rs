@@ -25,6 +25,8 @@ struct Runs {
     children: HashMap<AgentPath, BTreeSet<RunId>>,
     /// The runs whose actors were lost, until that is recorded.
     lost: BTreeSet<RunKey>,
+    /// The runs that cannot be entered before the next start of the system.
+    left: BTreeSet<RunKey>,
 }
 
 struct LiveRun {
@@ -147,6 +149,20 @@ impl LiveRuns {
             true => runs.lost.insert(run),
             false => runs.lost.remove(&run),
         };
+    }
+
+    /// The run cannot be entered before the next start of the system, or is not to be any more.
+    pub(crate) fn set_left(&self, run: RunKey, is_left: bool) {
+        let mut runs = self.lock();
+        match is_left {
+            true => runs.left.insert(run),
+            false => runs.left.remove(&run),
+        };
+    }
+
+    /// Whether it makes no sense to bring the run's agent into memory for it.
+    pub(crate) fn is_left(&self, run: RunKey) -> bool {
+        self.lock().left.contains(&run)
     }
 
     /// Waits until no run is being executed.

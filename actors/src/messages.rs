@@ -72,8 +72,8 @@ pub(crate) enum AgentMsg {
     Exited(RunId, RunExit),
     /// A clear has waited long enough for the run's task.
     ClearOverdue(RunId),
-    /// The operation in a run's lane is done.
-    LaneDone(RunId, LaneEnd),
+    /// The operation in a run's lane is done; `Err` is the text of a panic.
+    LaneDone(RunId, Result<LaneEnd, String>),
     /// A run owes the agent a finish hook, which a shutdown waits for.
     Owed(RunId, TaskTrackerToken),
     /// A failed delivery is tried again.

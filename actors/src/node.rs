@@ -176,6 +176,22 @@ impl Node {
         }
     }
 
+    /// Waits until a supervisor ends before the system does, which takes a bug: no run or no agent
+    /// can go on then. The system stops where it stands, as when its store fails.
+    pub(crate) async fn watch_supervisors(self: Arc<Self>) {
+        let Some(Supervisors { runs, agents }) = self.supervisors.get() else { return };
+        let supervised = tokio::select! {
+            biased;
+            () = runs.ended() => "runs",
+            () = agents.ended() => "agents",
+        };
+        let why = format!("the supervisor of all {supervised} has ended");
+        tracing::error!(why, "nothing goes on until the next start");
+        let _ = self.failure.set(storage::Error::Poisoned { why });
+        self.committer.fence();
+        self.stop_now();
+    }
+
     /// Why the store accepts no writes any more, if it does not.
     pub(crate) fn failure(&self) -> Option<&storage::Error> {
         self.failure.get()
@@ -243,7 +259,7 @@ impl Node {
                 return;
             }
             let needed = match lanes::look_around(&args).await {
-                Ok(found) => !node.rests(&args.path) && found.needs_agent(node.clock.now_ms()),
+                Ok(found) => !node.rests(&args.path) && found.needs_agent(&args),
                 // Whoever asks for the agent next is told of it.
                 Err(_) => false,
             };

@@ -132,7 +132,8 @@ impl System {
     }
 
     /// Why the store accepts no writes any more; `None` while it does. After a failure nothing goes
-    /// on, and everybody who waits is told so: start the system again on the same data.
+    /// on, and everybody who waits is told so: start the system again on the same data. A part of the
+    /// system that has ended by a bug of ours is such a failure, too.
     pub fn failure(&self) -> Option<storage::Error> {
         self.inner.node.failure().cloned()
     }
@@ -185,7 +186,10 @@ impl System {
             node.turns.wait().await;
         };
         // Whoever stops the system counts what is left.
-        let _ = tokio::time::timeout(node.limits.shutdown_drain, drained).await;
+        tokio::select! {
+            () = node.stopped() => {}
+            _ = tokio::time::timeout(node.limits.shutdown_drain, drained) => {}
+        }
     }
 
     async fn close_store(&self) -> Result<(), storage::Error> {
@@ -301,3 +305,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

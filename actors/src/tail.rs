@@ -260,7 +260,9 @@ impl Source {
             }
         }
         let stored = frame_page::stored(committer, self.run, &self.run_id).await?;
-        if self.frames.is_none() && stored.record.state.phase == Phase::Starting {
+        if self.frames.is_none()
+            && matches!(stored.record.state.phase, Phase::Queued | Phase::Starting)
+        {
             // Frame 0 is shown after the start hook.
             self.stage.store(Stage::Hidden as u8, Ordering::Relaxed);
             let shown = self.agent.shown(&self.run_id).await;

@@ -1,11 +1,12 @@
 //! The durable timers of a system: one task that waits for the earliest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ghostlight_protocol::RunId;
 use ghostlight_protocol::planted::{Planted, planted};
+use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::payload::PAGE;
 use storage::records::TimerRecord;
@@ -46,10 +47,11 @@ impl Timers {
 /// Wakes every run whose timer is due, for ever.
 pub(crate) async fn run(node: Arc<Node>) {
     let from_ms = if planted(Planted::PassOverdue) { node.clock.now_ms() } else { 0 };
+    let mut unreadable = BTreeSet::new();
     loop {
         // What is set while we read is noticed after it.
         node.timers.earliest.store(u64::MAX, Ordering::Release);
-        let wait = match wake_due(&node, from_ms).await {
+        let wait = match wake_due(&node, from_ms, &mut unreadable).await {
             Ok(wait) => wait,
             Err(error) => {
                 tracing::error!(%error, "timers cannot be read");
@@ -64,8 +66,13 @@ pub(crate) async fn run(node: Arc<Node>) {
     }
 }
 
-/// Tells the parents of all runs that are due, and returns how long the next one takes.
-async fn wake_due(node: &Arc<Node>, from_ms: u64) -> Result<Duration, storage::Error> {
+/// Tells the parents of all runs that are due, and returns how long the next one takes. A timer that
+/// cannot be read keeps none of the others; `unreadable` has those that were reported.
+async fn wake_due(
+    node: &Arc<Node>,
+    from_ms: u64,
+    unreadable: &mut BTreeSet<Vec<u8>>,
+) -> Result<Duration, storage::Error> {
     let now_ms = node.clock.now_ms();
     let mut told = false;
     let mut after = None;
@@ -86,25 +93,35 @@ async fn wake_due(node: &Arc<Node>, from_ms: u64) -> Result<Duration, storage::E
                 node.timers.earliest.fetch_min(due_ms, Ordering::AcqRel);
                 return Ok(if told { left.min(TELL_AGAIN) } else { left });
             }
-            let timer: TimerRecord = codec::decode(&key, &entry.versioned.value)?;
-            match (timer.parent.parse(), RunId::new(&timer.run_id)) {
-                (Ok(parent), Ok(run_id))
-                    if node.kinds.contains(kind_of(&parent)) && !node.rests(&parent) =>
-                {
+            match timer(&key, &entry.versioned.value) {
+                // Kept: its parent's type is not registered, it is left to another system, or cannot be entered
+                // before the next start.
+                Ok((parent, run_id))
+                    if !node.kinds.contains(parent.agent_type())
+                        || node.rests(&parent)
+                        || node.live.is_left(RunKey::new(&parent, &run_id)) => {}
+                Ok((parent, run_id)) => {
                     told = true;
                     node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
                 }
-                // Of a kind that is not registered, or left to another system: kept until then.
-                (Ok(_), Ok(_)) => {}
-                _ => {
-                    let why = format!("no run {:?} of {:?}", timer.run_id, timer.parent);
-                    return Err(storage::Error::Corrupt { key: key.to_string(), why });
+                Err(error) => {
+                    if unreadable.insert(key.into_bytes()) {
+                        tracing::error!(%error, "a timer that is due wakes nobody");
+                    }
                 }
             }
         }
     }
 }
 
-fn kind_of(path: &ghostlight_protocol::AgentPath) -> &str {
-    path.agent_type()
+/// The run that a timer wakes, and its parent.
+fn timer(key: &Key, value: &[u8]) -> Result<(AgentPath, RunId), storage::Error> {
+    let timer: TimerRecord = codec::decode(key, value)?;
+    match (timer.parent.parse(), RunId::new(&timer.run_id)) {
+        (Ok(parent), Ok(run_id)) => Ok((parent, run_id)),
+        _ => {
+            let why = format!("no run {:?} of {:?}", timer.run_id, timer.parent);
+            Err(storage::Error::Corrupt { key: key.to_string(), why })
+        }
+    }
 }

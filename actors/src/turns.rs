@@ -20,7 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::delivery::deliver;
 use crate::agent_actor::AgentArgs;
-use crate::code::caught;
+use crate::code::{caught, guarded};
 use crate::handle::AgentHandle;
 use crate::messages::AgentMsg;
 use crate::node::Node;
@@ -229,16 +229,6 @@ async fn execute(args: &AgentArgs, turn: Turn) -> TurnEnd {
             TurnEnd { delivery: None, panicked }
         }
     }
-}
-
-/// Polls user code to its end; `Err` is a panic's text.
-async fn guarded<T>(mut body: BoxFuture<T>) -> Result<T, String> {
-    std::future::poll_fn(|cx| match caught(|| body.as_mut().poll(cx)) {
-        Ok(std::task::Poll::Ready(value)) => std::task::Poll::Ready(Ok(value)),
-        Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
-        Err(panic) => std::task::Poll::Ready(Err(panic)),
-    })
-    .await
 }
 
 /// Runs `body` as a turn of an agent, and waits for what it returns.

@@ -50,7 +50,8 @@ struct Completion<R> {
 /// The state of one entry of the code. See the module's text.
 #[derive(Debug)]
 pub struct Journal<R> {
-    acts: Vec<Act>,
+    /// With their entries.
+    acts: Vec<(u64, Act)>,
     acts_done: usize,
     /// In log order; the first `released` may be taken.
     completions: VecDeque<Completion<R>>,
@@ -106,7 +107,7 @@ impl<R> Journal<R> {
                             recorded: Some(entry),
                         });
                     }
-                    journal.acts.push(act);
+                    journal.acts.push((entry, act));
                 }
                 Recorded::Completed(call, result) => {
                     if let Call::Step(key) = &call {
@@ -187,11 +188,13 @@ impl<R> Journal<R> {
         let number = self.acts_done as u64;
         let acted = match self.acts.get(self.acts_done) {
             None => Acted::Append(number),
-            Some(Act::Milestone(_)) if planted(Planted::DoubleMilestone) => Acted::Append(number),
-            Some(recorded) if recorded == act => Acted::Recorded(number),
-            Some(recorded) => {
+            Some((_, Act::Milestone(_))) if planted(Planted::DoubleMilestone) => {
+                Acted::Append(number)
+            }
+            Some((_, recorded)) if recorded == act => Acted::Recorded(number),
+            Some((entry, recorded)) => {
                 return Err(Mismatch {
-                    entry: number,
+                    entry: *entry,
                     log: recorded.to_string(),
                     code: act.to_string(),
                 });
@@ -262,7 +265,7 @@ impl<R> Journal<R> {
             return Err(Mismatch { entry, log: self.name(call), code });
         }
         match self.acts.get(self.acts_done) {
-            Some(act) => Err(Mismatch { entry: self.acts_done as u64, log: act.to_string(), code }),
+            Some((entry, act)) => Err(Mismatch { entry: *entry, log: act.to_string(), code }),
             None => Ok(()),
         }
     }
@@ -381,7 +384,7 @@ impl<R> Journal<R> {
             Call::Act(number) => usize::try_from(*number).ok().and_then(|n| self.acts.get(n)),
             Call::Step(_) | Call::Sleep(_) | Call::Wait(_) => None,
         };
-        act.map_or_else(|| call.to_string(), Act::to_string)
+        act.map_or_else(|| call.to_string(), |(_, act)| act.to_string())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Admission from the queue, when something comes between.
 
+use futures_util::future::join;
 use ghostlight::prelude::*;
 use ghostlight::protocol::{AgentKey, RunKey};
 use ghostlight::storage::{Key as StoreKey, MemoryStore};
@@ -7,6 +8,7 @@ use ghostlight::{AgentPath, Error, SystemBuilder};
 
 use crate::bench::{Bench, Capped, Worker, bounded, hold, say};
 use crate::support::Adder;
+use crate::support::code::{Code, Data, code};
 use crate::support::unreadable::Unreadable;
 
 #[tokio::test(start_paused = true)]
@@ -127,6 +129,71 @@ async fn a_queued_run_of_a_type_that_is_gone_holds_up_nobody_and_waits_for_its_t
         let cancelled = capped.inspect("cancelled").await.unwrap().unwrap().run;
         assert_eq!(cancelled.status, Status::Aborted);
         drop(system);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatch_whose_commit_is_overtaken_keeps_its_place_in_the_queue() {
+    // How far the first has come when a slot is free is a matter of a few polls.
+    for yields in 0..12 {
+        let (data, bench) = (Data::new(), Bench::default());
+        let told = bench.clone();
+        let child = code(move |cx, input| {
+            let told = told.clone();
+            Box::pin(async move {
+                told.note(cx.run_id());
+                if input.is_null() {
+                    told.gate("g").await;
+                }
+                Ok(json!(null))
+            })
+        });
+        let disk = data.disk(None).latency(Duration::from_millis(50));
+        let builder = data.on(&disk).agent(Capped(1, AtCap::Queue)).child(child);
+        let system = builder.start().await.unwrap();
+        let capped = system.agent::<Capped>("c").unwrap();
+        capped.start::<Code>(json!(null)).id("hold").await.unwrap();
+        bench.seen("hold", 1).await;
+        // Its parts are committed first.
+        let long = json!("x".repeat(900_000));
+        let dispatches = async {
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
+            let first = async { capped.run::<Code>(long).id("first").await.unwrap() };
+            let second = async { capped.run::<Code>(json!("y")).id("second").await.unwrap() };
+            join(first, second).await
+        };
+        bounded(join(async { bench.open("g") }, dispatches)).await;
+        assert_eq!(bench.events(), ["hold", "first", "second"], "after {yields}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_run_that_cannot_be_read_holds_up_nobody() {
+    let parent = AgentPath::root("Capped", "c").unwrap();
+    let bad = RunKey::new(&parent, &"bad".parse().unwrap());
+    bounded(async {
+        let (store, bench) = (Unreadable::default(), Bench::default());
+        let worker = Worker { bench: bench.clone(), ..Worker::default() };
+        let builder = SystemBuilder::on_backend(store.clone()).child(worker);
+        let system = builder.agent(Capped(1, AtCap::Queue)).start().await.unwrap();
+        let capped = system.agent::<Capped>("c").unwrap();
+        capped.start::<Worker>(hold("g")).id("first").await.unwrap();
+        bench.seen("enter first", 1).await;
+        for id in ["bad", "b", "c"] {
+            capped.start::<Worker>(say(id)).id(id).await.unwrap();
+        }
+        store.fail(StoreKey::record(bad), 20);
+        bench.open("g");
+        bench.seen("enter c", 1).await;
+        assert_eq!(bench.entered(), ["first", "b", "c"]);
+        // It is tried again all the while.
+        bench.seen("enter bad", 1).await;
+        for pair in store.failed_at().windows(2) {
+            assert!(pair[1] - pair[0] >= Duration::from_secs(1));
+        }
     })
     .await;
 }

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use ghostlight::prelude::*;
 use ghostlight::protocol::RunKey;
 use ghostlight::storage::Key as StoreKey;
-use ghostlight::{DispatchOptions, Error, RunFilter, SystemBuilder, frame::FrameEvent};
+use ghostlight::{DispatchOptions, Error, RunCall, RunFilter, SystemBuilder, frame::FrameEvent};
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, bounded, failed, hold, say};
@@ -363,6 +363,26 @@ async fn a_live_run_answers_a_dispatch_of_its_id_itself() {
         bench.open("g");
         run.outcome().await.unwrap_err();
         assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "g");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_cancels_no_run_but_its_own() {
+    bounded(async {
+        let (_system, assistant, bench) = started().await;
+        let theirs = assistant.start::<Worker>(hold("g")).id("x").await.unwrap();
+        bench.seen("enter x", 1).await;
+        let dropped = async |call: RunCall<Assistant, Worker>| {
+            let call = call.id("x").cancel_on_drop();
+            assert!(tokio::time::timeout(Duration::ZERO, call).await.is_err());
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        };
+        dropped(assistant.run::<Worker>(say("other input"))).await;
+        assert_eq!(theirs.inspect().await.unwrap().unwrap().run.status, Status::Running);
+        // The same run, on the other hand, is whose of both.
+        dropped(assistant.run::<Worker>(hold("g"))).await;
+        assert_eq!(theirs.outcome().await.unwrap().status(), Status::Aborted);
     })
     .await;
 }

@@ -8,7 +8,7 @@ use ghostlight::storage::{self, Batch, Key as StoreKey, Store};
 use ghostlight::{AgentPath, Error};
 use tokio::time::timeout;
 
-use crate::support::code::{Code, Data, assistant, code};
+use crate::support::code::{Code, Data, assistant, code, until};
 use crate::support::disk::Fault;
 
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -36,13 +36,13 @@ async fn a_failed_commit_ends_every_wait_with_its_error() {
             data.on(&disk).agent(crate::support::Assistant).child(child).start().await.unwrap();
         let parent = assistant(&system);
         assert!(system.failure().is_none());
-        let waited = timeout(LIMIT, parent.run::<crate::support::code::Code>(json!(1)).id("r"));
+        let waited = timeout(LIMIT, parent.run::<Code>(json!(1)).id("r"));
         let error = waited.await.expect("an answer").unwrap_err();
         assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
         // Nothing that was not durable was told to the code.
         assert_eq!(told.load(Ordering::Relaxed), (group - 2).saturating_sub(1).min(3));
 
-        let again = timeout(LIMIT, parent.run::<crate::support::code::Code>(json!(1)).id("s"));
+        let again = timeout(LIMIT, parent.run::<Code>(json!(1)).id("s"));
         let error = again.await.expect("an answer").unwrap_err();
         assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
         assert!(system.failure().is_some(), "the system says so");
@@ -65,14 +65,14 @@ async fn a_run_inside_another_waits_no_longer_than_its_parent() {
                 cx.step("end", async || Ok(())).await?;
                 return Ok(json!(null));
             }
-            let child = cx.agent::<crate::support::code::Code>();
-            let end = child.run::<crate::support::code::Code>(json!(0)).await?;
+            let child = cx.agent::<Code>();
+            let end = child.run::<Code>(json!(0)).await?;
             Ok(end.completed()?)
         })
     });
     let system =
         data.on(&disk).agent(crate::support::Assistant).child(child).start().await.unwrap();
-    let waited = assistant(&system).run::<crate::support::code::Code>(json!(1));
+    let waited = assistant(&system).run::<Code>(json!(1));
     let error = timeout(LIMIT, waited).await.expect("an answer").unwrap_err();
     assert!(matches!(error, Error::Storage(storage::Error::Poisoned { .. })), "{error:?}");
 }
@@ -112,7 +112,7 @@ async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
         };
         let system = data.start(child()).await;
         for id in ["bad", "good"] {
-            assistant(&system).start::<crate::support::code::Code>(json!(1)).id(id).await.unwrap();
+            assistant(&system).start::<Code>(json!(1)).id(id).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         system.crash().await;
@@ -120,10 +120,10 @@ async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
 
         let system = data.start(child()).await;
         let parent = assistant(&system);
-        let good = parent.run::<crate::support::code::Code>(json!(1)).id("good");
+        let good = parent.run::<Code>(json!(1)).id("good");
         let good = timeout(LIMIT, good).await.expect("others go on").unwrap();
         assert_eq!(good.completed().unwrap(), json!("done"));
-        let bad = parent.run::<crate::support::code::Code>(json!(1)).id("bad");
+        let bad = parent.run::<Code>(json!(1)).id("bad");
         let error = timeout(LIMIT, bad).await.expect("an answer").unwrap_err();
         assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
         let error = match parent.tail("bad", After::START).await {
@@ -240,4 +240,39 @@ async fn a_dispatch_of_a_run_that_the_store_refuses_is_an_error_that_is_told_aga
     let end = tokio::time::timeout(Duration::from_secs(3600), run.outcome()).await;
     let told = end.expect("no hang").unwrap().completed().unwrap();
     assert!(told.as_str().unwrap().contains("32769"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_corrupt_timer_keeps_nobody_else_from_waking() {
+    let data = Data::new();
+    let sleeper = || {
+        code(|cx, seconds| {
+            Box::pin(async move {
+                cx.sleep(Duration::from_secs(seconds.as_u64().unwrap_or(0))).await;
+                Ok(json!(null))
+            })
+        })
+    };
+    let system = data.start(sleeper()).await;
+    for (id, seconds) in [("bad", 60), ("good", 70)] {
+        let run = assistant(&system).start::<Code>(json!(seconds)).id(id);
+        run.await.unwrap();
+        until("asleep", async || {
+            assistant(&system).inspect(id).await.unwrap().unwrap().run.suspended
+        })
+        .await;
+    }
+    system.crash().await;
+    let first = storage::Limit { entries: 1, bytes: 1 };
+    let timer = data.store.reopen().scan(StoreKey::timers().as_bytes(), None, first).unwrap();
+    corrupt(&data, &StoreKey::from_bytes(timer[0].key.clone()));
+
+    let system = data.start(sleeper()).await;
+    let good = assistant(&system).attach::<Code>("good").await.unwrap();
+    let end = timeout(LIMIT, good.unwrap().outcome()).await.expect("the end").unwrap();
+    end.completed().unwrap();
+    assert_eq!(
+        assistant(&system).inspect("bad").await.unwrap().unwrap().run.status,
+        Status::Running
+    );
 }

@@ -36,4 +36,5 @@ mod suspension;
 mod syncs;
 mod tails;
 mod types;
+mod unregistered;
 mod waits;

@@ -7,6 +7,8 @@ use ghostlight::prelude::*;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::bench::{aborted, failed};
+use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, code};
 
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -158,4 +160,74 @@ async fn code_that_blocks_its_thread_is_inspected_and_cancelled() {
     .unwrap();
     assert_eq!(run.inspect().await.unwrap().unwrap().run.status, Status::Aborted);
     assert_eq!(parent.agent_ref().clear(&Default::default()).await.unwrap(), 1);
+}
+
+struct Touchy(bool);
+
+impl Agent for Touchy {
+    const TYPE: &'static str = "Touchy";
+}
+
+impl Child for Touchy {
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, _: &RunContext, (): ()) -> Result<(), RunError> {
+        std::future::pending().await
+    }
+
+    fn recovery(&self) -> RecoveryPolicy {
+        assert!(!self.0, "on purpose");
+        RecoveryPolicy::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_where_the_recovery_policy_is_asked_fails_the_run() {
+    let data = Data::new();
+    let start = async |panics: bool| {
+        data.builder().agent(Assistant).child(Touchy(panics)).start().await.unwrap()
+    };
+    let system = start(false).await;
+    assistant(&system).start::<Touchy>(()).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    system.crash().await;
+
+    let system = start(true).await;
+    let run = assistant(&system).attach::<Touchy>("r").await.unwrap().unwrap();
+    check(&failed(timeout(LIMIT, run.outcome()).await.expect("an answer").unwrap()));
+    timeout(LIMIT, assistant(&system).evict()).await.expect("an answer").unwrap();
+}
+
+struct Hooked;
+
+impl Agent for Hooked {
+    const TYPE: &'static str = "Hooked";
+
+    fn callbacks(c: &mut Callbacks<Self>) {
+        c.on_run_start(Self::begins);
+    }
+}
+
+impl Hooked {
+    async fn begins(
+        &self,
+        _: &ghostlight::AgentContext,
+        _: ghostlight::RunInfo,
+    ) -> Result<(), RunError> {
+        let _bomb = PanicsWhenDropped;
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_that_panics_when_it_is_dropped_keeps_no_cancel() {
+    let data = Data::new();
+    let child = code(|_, _| Box::pin(async { Ok(json!(null)) }));
+    let system = data.builder().agent(Hooked).child(child).start().await.unwrap();
+    let hooked = system.agent::<Hooked>("h").unwrap();
+    let run = hooked.start::<Code>(json!(null)).id("r").await.unwrap();
+    timeout(LIMIT, run.cancel("enough")).await.expect("an answer").unwrap();
+    let end = timeout(LIMIT, run.outcome()).await.expect("the end").unwrap();
+    assert_eq!(aborted(end), "enough");
 }

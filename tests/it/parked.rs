@@ -294,3 +294,21 @@ async fn whoever_asks_while_a_run_is_parked_is_told() {
         system.crash().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_run_keeps_its_agent_out_of_memory() {
+    let data = Data::new();
+    begin(&data, good()).await;
+    let system = data.start(code(|_, _| Box::pin(async move { Ok(json!(null)) }))).await;
+    assert_eq!(end(&system).await.status(), Status::Interrupted);
+    for _ in 0..3 {
+        assistant(&system).evict().await.unwrap();
+        // Where it came back, it would stay for its idle time.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(system.agents_in_memory(), []);
+        // Whoever asks brings it back, and is told as before.
+        assert_eq!(end(&system).await.status(), Status::Interrupted);
+    }
+    tokio::time::sleep(LIMIT).await;
+    assert_eq!(system.agents_in_memory(), [], "idle");
+}

@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ghostlight::Error;
+use futures_util::future::join;
 use ghostlight::frame::{Frame, FrameEvent, ReservedBody};
 use ghostlight::prelude::*;
+use ghostlight::{Error, RunInfo};
 use tokio::time::{Instant, timeout};
 
+use crate::bench::{Bench, Worker, bounded, hold, say};
 use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, code};
 
@@ -305,4 +307,58 @@ async fn the_code_of_a_run_reads_a_tail_in_a_step_only() {
         assert_eq!(end.completed().unwrap(), json!(["completed", 3]), "{of}");
         let _ = root.set(system.agent::<Assistant>("b").unwrap());
     }
+}
+
+/// A parent with a start hook, and one slot.
+struct Hooked(Bench);
+
+impl Agent for Hooked {
+    const TYPE: &'static str = "Hooked";
+
+    fn settings(&self) -> AgentSettings {
+        AgentSettings {
+            max_concurrent_runs: Some(1),
+            at_cap: AtCap::Queue,
+            ..AgentSettings::default()
+        }
+    }
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_start(Self::started);
+    }
+}
+
+impl Hooked {
+    async fn started(&self, _: &ghostlight::AgentContext, run: RunInfo) -> Result<(), RunError> {
+        self.0.note(format!("hook {}", run.run_id));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_run_is_shown_only_after_its_start_hook() {
+    bounded(async {
+        let worker = Worker::default();
+        let bench = worker.bench.clone();
+        let builder = System::in_memory().seed(1).agent(Hooked(bench.clone())).child(worker);
+        let system = builder.start().await.unwrap();
+        let hooked = system.agent::<Hooked>("h").unwrap();
+        hooked.start::<Worker>(hold("g")).id("first").await.unwrap();
+        hooked.start::<Worker>(say("b")).id("second").await.unwrap();
+        hooked.start::<Worker>(say("c")).id("third").await.unwrap();
+        let shown = async |id: &str| {
+            let run = hooked.attach::<Worker>(id).await.unwrap().unwrap();
+            let mut tail = run.tail(After::START);
+            let frame = tail.next().await.unwrap().unwrap();
+            (frame.sequence, bench.count(&format!("hook {id}")))
+        };
+        let mut shows = Box::pin(join(shown("second"), shown("third")));
+        let early = tokio::time::timeout(Duration::from_secs(60), &mut shows).await;
+        assert!(early.is_err(), "{early:?}");
+        // One that ends before needs no hook.
+        hooked.cancel("third", "enough").await.unwrap();
+        bench.open("g");
+        assert_eq!(shows.await, ((0, 1), (0, 0)));
+    })
+    .await;
 }

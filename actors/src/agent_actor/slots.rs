@@ -6,6 +6,7 @@ use std::time::Duration;
 use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{RunId, RunKey};
 use ractor::ActorRef;
+use tokio::time::Instant;
 
 use super::{AgentState, Lane};
 use crate::agent::AtCap;
@@ -28,7 +29,7 @@ impl AgentState {
         let queues = self.args.kind.settings.at_cap == AtCap::Queue;
         match self.args.kind.settings.max_concurrent_runs {
             Some(_) if planted(Planted::IgnoreCap) => {
-                self.starting.insert(run_id.clone());
+                self.starting.insert(run_id.clone(), None);
                 self.slots.insert(run);
                 Some(Operation::Start { start, reply, held })
             }
@@ -46,11 +47,11 @@ impl AgentState {
                 let number = queues.then_some(self.next_queue_number);
                 self.next_queue_number += u64::from(queues);
                 self.queued += usize::from(queues);
-                self.starting.insert(run_id.clone());
+                self.starting.insert(run_id.clone(), number);
                 Some(Operation::StartAtCap { start, reply, cap, number })
             }
             _ => {
-                self.starting.insert(run_id.clone());
+                self.starting.insert(run_id.clone(), None);
                 if self.slots.insert(run) {
                     self.provisional.insert(run_id.clone());
                 }
@@ -61,7 +62,7 @@ impl AgentState {
 
     /// A dispatch is recorded, or refused: decides those that waited for it.
     pub(super) fn started(&mut self, myself: &ActorRef<AgentMsg>, run_id: &RunId) {
-        if !(self.starting.remove(run_id) | self.provisional.remove(run_id)) {
+        if !(self.starting.remove(run_id).is_some() | self.provisional.remove(run_id)) {
             return;
         }
         let cap = self.args.kind.settings.max_concurrent_runs.unwrap_or(usize::MAX);
@@ -77,7 +78,8 @@ impl AgentState {
     pub(super) fn settle(&mut self) {
         let (starting, deferred) = (&self.starting, &self.deferred);
         let settled = |(waiting, _): &mut (BTreeSet<RunId>, _)| {
-            waiting.is_disjoint(starting) && !deferred.iter().any(|(id, ..)| waiting.contains(id))
+            !starting.keys().any(|id| waiting.contains(id))
+                && !deferred.iter().any(|(id, ..)| waiting.contains(id))
         };
         for (_, reply) in self.settling.extract_if(.., settled) {
             let _ = reply.send(Ok(()));
@@ -112,15 +114,20 @@ impl AgentState {
             return;
         }
         self.admitting = true;
+        self.passed_over.retain(|_, failed_at| failed_at.elapsed() < RETRY);
+        let passed_over: BTreeSet<RunId> = self.passed_over.keys().cloned().collect();
+        // The commit of a dispatch may be overtaken by those of later ones.
+        let before = self.starting.values().flatten().min().copied();
         let (args, actor) = (self.args.clone(), myself.clone());
         self.args.node.spawn(async move {
+            let head = lanes::queue_head(&args, before, &passed_over);
             // The next life of the agent waits for the reading alone.
-            let head = args.operations.track_future(lanes::queue_head(&args)).await;
-            let wait = match head {
+            let wait = match args.operations.track_future(head).await {
                 Ok(Some(run_id)) => {
                     let _ = actor.cast(AgentMsg::Run(run_id, RunRequest::Admit));
                     return;
                 }
+                Ok(None) if before.is_none() && !passed_over.is_empty() => RETRY,
                 // Counted, but not there yet: its dispatch is still on its way to the disk.
                 Ok(None) => Duration::from_millis(5),
                 Err(error) => {
@@ -133,12 +140,9 @@ impl AgentState {
         });
     }
 
-    /// Tries an admission that has failed again, after a while.
-    pub(super) fn admit_later(&self, myself: &ActorRef<AgentMsg>) {
-        let actor = myself.clone();
-        self.args.node.spawn(async move {
-            tokio::time::sleep(RETRY).await;
-            let _ = actor.cast(AgentMsg::AdmitAgain);
-        });
+    /// An admission has failed: those behind it are not held up, and it is tried again after a while.
+    pub(super) fn pass_over(&mut self, run_id: &RunId) {
+        self.admitting = false;
+        self.passed_over.insert(run_id.clone(), Instant::now());
     }
 }

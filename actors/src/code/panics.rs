@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
+use std::task::Poll;
+
+use crate::registry::BoxFuture;
 
 /// A panic that was caught on another thread, with its message and location.
 struct Located(String);
@@ -70,6 +73,30 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
             None => format!("panicked: {message}"),
         }
     })
+}
+
+/// Polls code to its end; `Err` is a panic's text. What panics while it is dropped harms nobody.
+pub(crate) async fn guarded<T>(body: BoxFuture<T>) -> Result<T, String> {
+    let mut body = Guarded(Some(body));
+    std::future::poll_fn(|cx| {
+        let Some(body) = &mut body.0 else { return Poll::Pending };
+        match caught(|| body.as_mut().poll(cx)) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}
+
+/// Code that may be dropped at any time.
+struct Guarded<T>(Option<BoxFuture<T>>);
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        let body = self.0.take();
+        // A panic's payload may panic itself when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(body))).map_err(std::mem::forget);
+    }
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

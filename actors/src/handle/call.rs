@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ghostlight_protocol::{Outcome, RunId};
+use ghostlight_protocol::{Outcome, RunKey};
 
 use super::awaited::Awaited;
 use super::run::Run;
 use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
+use crate::lanes::{Stored, joins};
 use crate::messages::{AgentMsg, RunRequest, StartRun};
 use crate::registry::BoxFuture;
 use crate::shared::{Frozen, Shared};
@@ -82,9 +83,9 @@ impl<A: Agent, C: Child> RunCall<A, C> {
         Self { dispatch: Dispatch::new(agent, input), cancel_on_drop: false, future: None }
     }
 
-    /// Cancels the run when this future is dropped before the run has ended. Inside a run, that is
-    /// when its code drops the future or ends: a run that leaves memory, and is entered again
-    /// later, cancels nothing.
+    /// Cancels the run when this future is dropped before the run has ended; never one that has the
+    /// id and that this dispatch would not have joined. Inside a run, that is when its code drops the
+    /// future or ends: a run that leaves memory, and is entered again later, cancels nothing.
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;
         self
@@ -110,7 +111,7 @@ async fn outcome_of<C: Child>(
     let Prepared { agent, dispatcher, start, place, .. } = prepared;
     let is_inside = dispatcher.is_some();
     let waiter = place.as_ref().and_then(Place::waiter);
-    let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start.run_id, dispatcher));
+    let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start, dispatcher));
     let dispatched = async {
         let started = match agent.dispatch(&start, is_inside).await {
             // An earlier entry may have dispatched it, and is told what it would have been told in
@@ -151,15 +152,15 @@ pub(super) fn read_output<C: Child>(
 
 struct CancelOnDrop {
     agent: AgentRef,
-    run_id: RunId,
+    start: StartRun,
     /// The run whose code waits, if it is one.
     dispatcher: Option<Arc<Shared>>,
     armed: bool,
 }
 
 impl CancelOnDrop {
-    fn new(agent: &AgentRef, run_id: &RunId, dispatcher: Option<Arc<Shared>>) -> Self {
-        Self { agent: agent.clone(), run_id: run_id.clone(), dispatcher, armed: true }
+    fn new(agent: &AgentRef, start: &StartRun, dispatcher: Option<Arc<Shared>>) -> Self {
+        Self { agent: agent.clone(), start: start.clone(), dispatcher, armed: true }
     }
 
     fn disarm(&mut self) {
@@ -174,19 +175,34 @@ impl Drop for CancelOnDrop {
             Some(Frozen::Ended) | None => false,
         };
         if self.armed && !self.dispatcher.as_ref().is_some_and(goes_on) {
-            let (node, path, run_id) =
-                (Arc::clone(&self.agent.node), self.agent.path.clone(), self.run_id.clone());
+            let (agent, start) = (self.agent.clone(), self.start.clone());
             self.agent.node.spawn(async move {
-                let reason = "whoever waited for the run went away";
-                let cancel = |reply| {
-                    AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
-                };
-                if let Err(error) = node.ask_inside(&path, cancel).await {
-                    tracing::warn!(%run_id, agent = %path, %error, "run was not cancelled");
+                if let Err(error) = cancel_dispatched(&agent, &start).await {
+                    let run_id = &start.run_id;
+                    tracing::warn!(%run_id, agent = %agent.path, %error, "run was not cancelled");
                 }
             });
         }
     }
+}
+
+/// Cancels the run of a dispatch that was dropped, perhaps before it was answered: if it was refused,
+/// the run that has the id is somebody else's.
+async fn cancel_dispatched(agent: &AgentRef, start: &StartRun) -> Result<(), Error> {
+    let AgentRef { node, path, .. } = agent;
+    let run_id = &start.run_id;
+    // Requests for a run are decided in their order, and the dispatch came first.
+    let inspect = |reply| AgentMsg::Run(run_id.clone(), RunRequest::Inspect(reply));
+    node.ask_inside(path, inspect).await?;
+    let stored = Stored::read_key(&node.committer, RunKey::new(path, run_id)).await?;
+    if stored.is_none_or(|stored| joins(&stored.record, start, false).is_err()) {
+        return Ok(());
+    }
+    let cancel = |reply| {
+        let reason = "whoever waited for the run went away".to_owned();
+        AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason, reply))
+    };
+    node.ask_inside(path, cancel).await
 }
 
 /// A dispatch that returns the run's handle; see [`AgentHandle::start`].

@@ -1,18 +1,21 @@
 //! Clears a run: a tombstone hides it at once, and its keys go in slices.
 
+use std::sync::Arc;
+
 use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentKey, AgentPath, End, Phase, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{PurgeRecord, RegistryRecord, TombstoneRecord};
 use storage::{Changes, Expect, Key, codec};
 
-use super::cancel::try_cancel;
+use super::cancel::{cancel_unregistered, try_cancel};
 use super::{CLEARED, LaneEnd, Stored, each, valid_id};
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::FINISH;
 use crate::hub::Published;
 use crate::messages::{AgentMsg, Reply, RunRequest};
+use crate::node::Node;
 
 pub(super) async fn clear(args: &AgentArgs, run_id: &RunId, reply: Reply<bool>) -> LaneEnd {
     match try_clear(args, run_id).await {
@@ -28,7 +31,6 @@ pub(super) async fn clear(args: &AgentArgs, run_id: &RunId, reply: Reply<bool>) 
 }
 
 async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), Error> {
-    let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else {
         return Ok((false, LaneEnd::FREE));
     };
@@ -40,13 +42,39 @@ async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), 
         };
         stored = cancelled;
     }
-    clear_descendants(args, run_id, &stored.record.agent_type).await?;
-    bury(&node.committer, &args.path, run, &stored, node.clock.now_ms()).await?;
-    tracing::info!(%run_id, agent = %stored.record.agent_type, parent = %args.path, "run cleared");
+    clear_ended(&args.node, &args.path, run_id, &stored).await?;
+    Ok((true, end))
+}
+
+/// Clears a run of an agent whose type is not registered; see [`cancel_unregistered`].
+async fn clear_unregistered(
+    node: &Arc<Node>,
+    parent: &AgentPath,
+    run_id: &RunId,
+) -> Result<(), Error> {
+    cancel_unregistered(node, parent, run_id, CLEARED).await?;
+    match Stored::read_key(&node.committer, RunKey::new(parent, run_id)).await? {
+        Some(stored) => clear_ended(node, parent, run_id, &stored).await,
+        None => Ok(()),
+    }
+}
+
+async fn clear_ended(
+    node: &Arc<Node>,
+    parent: &AgentPath,
+    run_id: &RunId,
+    stored: &Stored,
+) -> Result<(), Error> {
+    let run = RunKey::new(parent, run_id);
+    if let Ok(path) = parent.child(&stored.record.agent_type, run_id) {
+        clear_children(node, &path).await?;
+    }
+    bury(&node.committer, parent, run, stored, node.clock.now_ms()).await?;
+    tracing::info!(%run_id, agent = %stored.record.agent_type, %parent, "run cleared");
     node.hub.publish(run, Published::Cleared);
     node.call_waiting(run);
     node.purge.notify_one();
-    Ok((true, end))
+    Ok(())
 }
 
 /// Hides an ended run for good; its keys go later, by [`purge`].
@@ -85,17 +113,15 @@ pub(crate) async fn children(
     Ok(children)
 }
 
-/// Clears what the run has dispatched itself: nothing else would ever find it again.
-async fn clear_descendants(
-    args: &AgentArgs,
-    run_id: &RunId,
-    agent_type: &str,
-) -> Result<(), Error> {
-    let Ok(path) = args.path.child(agent_type, run_id) else { return Ok(()) };
-    for child in children(&args.node.committer, &path).await? {
-        args.node
-            .ask_inside(&path, |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply)))
-            .await?;
+/// Clears what a run has dispatched itself: nothing else would ever find it again.
+async fn clear_children(node: &Arc<Node>, parent: &AgentPath) -> Result<(), Error> {
+    for child in children(&node.committer, parent).await? {
+        if node.kinds.contains(parent.agent_type()) {
+            let clear = |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply));
+            node.ask_inside(parent, clear).await?;
+        } else {
+            Box::pin(clear_unregistered(node, parent, &child)).await?;
+        }
     }
     Ok(())
 }

@@ -13,12 +13,13 @@ use super::cancel::try_cancel;
 use super::{
     Cancelled, Cause, Entering, LaneEnd, Owned, Stored, not_entered, spawn, unless_cancelled,
 };
-use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
+use crate::code::caught;
 use crate::finalise::{Decided, commit_all};
 use crate::past::Past;
 use crate::place::Permit;
+use crate::{Error, RunError};
 
 /// Gives a queued run its slot.
 pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, Error> {
@@ -138,6 +139,7 @@ pub(super) async fn resume(
         Phase::Starting | Phase::Running => {
             let began_here = began_here(args, run).await?;
             if is_parked(&stored.record) && began_here {
+                node.live.set_left(run, true);
                 return Ok(LaneEnd::FREE);
             }
             let read = Past::read(&node.committer, run).await?;
@@ -175,6 +177,7 @@ pub(super) async fn resume(
     commit_all(&node.committer, Vec::new(), changes.into_batch()).await?;
     // If its parent is lost before the end is recorded, the end is decided again.
     node.live.set_lost(run, decided.is_some());
+    node.live.set_left(run, false);
     // Its code is about to register what it waits for anew.
     node.waits.release(run);
     let revision = stored.record_revision + 1;
@@ -256,7 +259,14 @@ fn lose_attempt(
     let child = args.node.kinds.child(&record.agent_type)?;
     let progressed = progress_end > record.attempt_began_at;
     record.futile = if progressed { 0 } else { record.futile.saturating_add(1) };
-    let policy = child.recovery();
+    let policy = match caught(|| child.recovery()) {
+        Ok(policy) => policy,
+        Err(_) if cancelling => return Ok(Some(Decided::Aborted)),
+        Err(panic) => {
+            let error = RunError::new(format!("recovery policy: {panic}")).kind("panic");
+            return Ok(Some(Decided::Failed(error.failure)));
+        }
+    };
     match policy.next(record.futile) {
         NextAttempt::GiveUp if cancelling => Ok(Some(Decided::Aborted)),
         NextAttempt::GiveUp => {

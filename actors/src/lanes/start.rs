@@ -19,7 +19,7 @@ use super::{
 };
 use crate::Error;
 use crate::agent_actor::AgentArgs;
-use crate::code::caught;
+use crate::code::{caught, guarded};
 use crate::finalise::{Decided, commit_all};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
@@ -152,7 +152,7 @@ async fn cancel_entering(
         let (record, writer) = (owned.record.clone(), owned.writer.clone());
         let (record_revision, head) = (owned.record_revision, writer.head);
         let stored = Stored { record, record_revision, head, head_revision: writer.head_revision };
-        abort(args, stored, writer, reason).await
+        abort(&args.node, &args.path, stored, writer, reason).await
     };
     match cancelled.await {
         Ok(()) => {
@@ -179,13 +179,11 @@ async fn start_hook(
     let Some(hook) = &args.kind.hooks.start else { return Ok(()) };
     let info = run_info(record).map_err(|error| crate::RunError::from(error).failure)?;
     let cx = crate::AgentContext::new(Arc::clone(&args.node), args.path.clone());
-    let mut body = hook(cx, info);
-    let result = std::future::poll_fn(|cx| match caught(|| body.as_mut().poll(cx)) {
-        Ok(std::task::Poll::Ready(result)) => std::task::Poll::Ready(result),
-        Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
-        Err(panic) => std::task::Poll::Ready(Err(crate::RunError::new(panic).kind("panic"))),
-    })
-    .await;
+    let result = match caught(|| hook(cx, info)) {
+        Ok(body) => guarded(body).await,
+        Err(panic) => Err(panic),
+    };
+    let result = result.unwrap_or_else(|panic| Err(crate::RunError::new(panic).kind("panic")));
     result.map_err(|error| {
         let mut failure = error.failure;
         failure.message = format!("start hook: {}", failure.message);

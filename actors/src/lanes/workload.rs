@@ -26,9 +26,11 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Whether any of it is for the agent to do now.
-    pub(crate) fn needs_agent(&self, now_ms: u64) -> bool {
-        !self.lost.is_empty()
+    /// Whether any of it is for the agent to do now, and can be done.
+    pub(crate) fn needs_agent(&self, args: &AgentArgs) -> bool {
+        let is_left = |run_id| args.node.live.is_left(RunKey::new(&args.path, run_id));
+        let now_ms = args.node.clock.now_ms();
+        !self.lost.iter().all(is_left)
             || self.queued > 0
             || self.owed.iter().any(|(_, owed)| owed.due_ms <= now_ms)
     }
@@ -57,7 +59,7 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
             found.live.push(run_id);
         } else if !record.waiting
             && (!node.waits.is_outside(run) || node.waits.is_called(run))
-            && node.kinds.contains(&record.agent_type)
+            && node.kinds.executes(&record.agent_type)
         {
             found.lost.push(run_id);
         }
@@ -113,25 +115,46 @@ pub(crate) fn valid_id(key: &Key, run_id: &str) -> Result<RunId, storage::Error>
     })
 }
 
-/// The run that is admitted next: the first, but for those of types that are not registered.
-pub(crate) async fn queue_head(args: &AgentArgs) -> Result<Option<RunId>, Error> {
+/// The run that is admitted next: the first with a number below `before`, but for those that are
+/// passed over, and those of types that are not registered. A row that cannot be read keeps none of
+/// those behind it; its error is returned where there are none.
+pub(crate) async fn queue_head(
+    args: &AgentArgs,
+    before: Option<u64>,
+    passed_over: &BTreeSet<RunId>,
+) -> Result<Option<RunId>, Error> {
     let prefix = Key::queue_of(AgentKey::from(&args.path)).into_bytes();
     let mut limit = storage::Limit { entries: 1, bytes: PAGE.bytes };
-    let mut after = None;
+    let (mut after, mut unreadable) = (None, None);
     loop {
         let page = args.node.committer.scan(prefix.clone(), after, limit).await?;
-        let Some(last) = page.last() else { return Ok(None) };
+        let Some(last) = page.last() else { return unreadable.map_or(Ok(None), Err) };
         after = Some(last.key.clone());
         for entry in page {
             let key = Key::from_bytes(entry.key);
-            let record: QueuedRecord = codec::decode(&key, &entry.versioned.value)?;
-            if args.node.kinds.executes(&record.agent_type) {
-                return Ok(Some(valid_id(&key, &record.run_id)?));
+            if before.is_some_and(|before| key.queue_number().is_some_and(|own| own >= before)) {
+                return unreadable.map_or(Ok(None), Err);
+            }
+            match queued(&key, &entry.versioned.value) {
+                Ok((run_id, agent_type)) => {
+                    if args.node.kinds.executes(&agent_type) && !passed_over.contains(&run_id) {
+                        return Ok(Some(run_id));
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(agent = %args.path, %error, "a queued run is passed over");
+                    unreadable = Some(Error::from(error));
+                }
             }
         }
         // Almost always it is the first.
         limit = PAGE;
     }
+}
+
+fn queued(key: &Key, value: &[u8]) -> Result<(RunId, String), storage::Error> {
+    let record: QueuedRecord = codec::decode(key, value)?;
+    Ok((valid_id(key, &record.run_id)?, record.agent_type))
 }
 
 pub(super) async fn queue_position(

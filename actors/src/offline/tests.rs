@@ -355,7 +355,8 @@ async fn a_clear_takes_what_has_ended_and_names_the_rest() {
     // No key of theirs is left behind.
     let run = RunKey::new(&free(), &RunId::new("a").unwrap());
     let limit = storage::Limit { entries: 9, bytes: 1 << 20 };
-    let log = offline.committer.scan(storage::Key::log(run).into_bytes(), None, limit).await.unwrap();
+    let log =
+        offline.committer.scan(storage::Key::log(run).into_bytes(), None, limit).await.unwrap();
     assert_eq!(log, []);
     offline.close().await.unwrap();
 

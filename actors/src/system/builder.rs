@@ -129,8 +129,9 @@ impl SystemBuilder {
         self
     }
 
-    /// Starts although the store has live runs of types that are not registered: they are left
-    /// alone, and go on once their type is registered again.
+    /// Starts although the store has live runs of types that are not registered, or not as children:
+    /// they are left alone, and go on once their type is registered again. They can be cancelled and
+    /// cleared, and what is above them too.
     pub fn park_unregistered(mut self) -> Self {
         self.park_unregistered = true;
         self
@@ -170,7 +171,8 @@ impl SystemBuilder {
     ///
     /// # Errors
     /// Kinds that cannot be registered; a store that cannot be opened, above all
-    /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered.
+    /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered, or not as a
+    /// child.
     ///
     /// # Cancel safety
     /// Dropped, the store is closed again.
@@ -202,6 +204,7 @@ impl SystemBuilder {
         let inner = Inner { node: Arc::clone(&node), committer: Mutex::new(Some(handle)) };
         let system = System { inner: Arc::new(inner) };
         supervise(&node, seed).await?;
+        node.spawn(Arc::clone(&node).watch_supervisors());
         node.spawn(Arc::clone(&node).watch_store());
         node.spawn(timers::run(Arc::clone(&node)));
         node.spawn(recover::sweep(Arc::clone(&node)));

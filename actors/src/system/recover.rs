@@ -35,6 +35,15 @@ pub(super) async fn next_incarnation(committer: &Committer) -> Result<u64, stora
     Ok(incarnation)
 }
 
+/// What live runs lack in a type that they need.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    /// It is not registered.
+    Type,
+    /// It is theirs, and not registered as a child.
+    Child,
+}
+
 /// The agents that have something to do: runs to go on with, a queue, owed deliveries. Costs as
 /// much as there is of those, whatever else is retained.
 pub(super) async fn find_work(
@@ -43,16 +52,22 @@ pub(super) async fn find_work(
     park_unregistered: bool,
 ) -> Result<BTreeSet<String>, StartError> {
     let mut parents = BTreeSet::new();
-    let mut unknown: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut unknown: BTreeMap<(String, Lack), (usize, String)> = BTreeMap::new();
     let mut note = |run_id: &str, parent: &str, agent_type: Option<&str>| {
         let parent = parent.parse::<AgentPath>().ok();
         let parent_type = parent.as_ref().map(AgentPath::agent_type);
         // A run needs both types, and counts once where they are the same.
         for needed in BTreeSet::from([parent_type, agent_type]).into_iter().flatten() {
-            if !kinds.contains(needed) {
-                let (count, _) = unknown.entry(needed.to_owned()).or_insert((0, run_id.to_owned()));
-                *count += 1;
-            }
+            let lack = if !kinds.contains(needed) {
+                Lack::Type
+            } else if agent_type == Some(needed) && !kinds.executes(needed) {
+                Lack::Child
+            } else {
+                continue;
+            };
+            let key = (needed.to_owned(), lack);
+            let (count, _) = unknown.entry(key).or_insert((0, run_id.to_owned()));
+            *count += 1;
         }
     };
     each(committer, Key::live_all(), |key, value| {
@@ -81,11 +96,16 @@ pub(super) async fn find_work(
         Ok(())
     })
     .await?;
-    if let Some((agent_type, (live_runs, example))) = unknown.into_iter().next()
+    if let Some(((agent_type, lack), (live_runs, example))) = unknown.into_iter().next()
         && !park_unregistered
     {
-        let registered = kinds.names();
-        return Err(StartError::Unregistered { agent_type, live_runs, example, registered });
+        return Err(match lack {
+            Lack::Type => {
+                let registered = kinds.names();
+                StartError::Unregistered { agent_type, live_runs, example, registered }
+            }
+            Lack::Child => StartError::NotAChild { agent_type, live_runs, example },
+        });
     }
     Ok(parents)
 }

@@ -9,9 +9,9 @@ use ghostlight_storage as storage;
 use storage::records::OwedRecord;
 use storage::{Changes, Expect, Key, codec};
 
-use super::{AgentContext, TurnEnd, guarded};
+use super::{AgentContext, TurnEnd};
 use crate::agent_actor::AgentArgs;
-use crate::code::caught;
+use crate::code::{caught, guarded};
 use crate::finalise::FINISH;
 use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};

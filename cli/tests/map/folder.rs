@@ -1,5 +1,9 @@
 //! What those who look do to the folder, and to each other.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use crate::support::Place;
 
 #[test]
@@ -81,4 +85,16 @@ fn a_run_is_found_beside_one_that_was_cleared_in_another_batch() {
     assert_eq!(place.run(["tail", id]).code(), Some(1));
     gate.open(1);
     assert_eq!(map.wait().code(), Some(1));
+}
+
+#[test]
+fn a_path_of_the_folder_may_be_no_text() {
+    let place = Place::new();
+    let data = Path::new(OsStr::from_bytes(b"d\xff")).as_os_str();
+    let word = OsStr::new;
+    let args = [word("map"), word("--data"), data, word("a"), word("--"), word("echo"), word("{}")];
+    for _ in 0..2 {
+        let ended = place.run(args);
+        assert_eq!((ended.code(), ended.stdout), (Some(0), b"a\n".to_vec()), "{}", ended.stderr);
+    }
 }

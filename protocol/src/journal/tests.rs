@@ -222,6 +222,27 @@ fn what_is_asked_for_in_time_ends_the_doubt() {
 }
 
 #[test]
+fn a_mismatch_names_the_entry_of_the_log_and_not_the_number_of_the_act() {
+    let log = || {
+        Journal::new([
+            Recorded::Completed(step("a"), 1),
+            Recorded::Act(Act::Chunk, 0),
+            Recorded::SleepSet(0, 10),
+            Recorded::Act(Act::Chunk, 0),
+        ])
+    };
+    let mut journal = log();
+    assert_eq!(journal.act(&Act::State("k".into())).unwrap_err().entry, 1);
+    let mut journal = log();
+    open(&mut journal, &["a"]);
+    assert_eq!(stand(&mut journal), Wake::One(step("a")));
+    assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
+    assert_eq!(journal.act(&Act::Chunk), Ok(Acted::Recorded(0)));
+    assert_eq!(journal.act(&Act::State("k".into())).unwrap_err().entry, 3);
+    assert_eq!(journal.finish().unwrap_err().entry, 3);
+}
+
+#[test]
 fn acts_are_matched_one_by_one() {
     let log = [Act::Chunk, Act::Milestone("m".into()), Act::State("k".into())];
     let mut journal: Journal<u32> = Journal::new(log.clone().map(|act| Recorded::Act(act, 0)));
