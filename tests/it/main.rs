@@ -18,6 +18,7 @@ mod deploys;
 mod dispatch;
 mod faults;
 mod full_system;
+mod healed;
 mod hooks;
 mod in_flight;
 mod journal;
