@@ -167,11 +167,10 @@ impl<R> Journal<R> {
         self.spent.insert(call.clone());
     }
 
-    /// Adds the completion of an executed call, once it is durable. It is released at once if the
-    /// code stands still, and at its next standstill otherwise.
-    pub fn complete(&mut self, call: Call, result: R) -> Wake {
+    /// Adds the completion of an executed call, once it is durable. It is released at a standstill; for
+    /// code that [stands still](Journal::is_standing) already, ask for that again.
+    pub fn complete(&mut self, call: Call, result: R) {
         self.completions.push_back(Completion { call, result, recorded: None });
-        if self.standing { self.release() } else { Wake::Nobody }
     }
 
     /// Judges that what was told last is the result of something else than the code asks for there.
@@ -210,7 +209,7 @@ impl<R> Journal<R> {
     }
 
     /// Called when the code was polled to a standstill: nothing woke it meanwhile. Called again
-    /// when nobody was there to be woken by its answer.
+    /// when nobody was there to be woken by its answer, and when more has completed since.
     ///
     /// # Errors
     /// [`Mismatch`] when the code waits for something that the log does not have, or has later, while

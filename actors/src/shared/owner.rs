@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use ghostlight_protocol::journal::Mismatch;
+use ghostlight_protocol::journal::{Mismatch, Outside};
 use ghostlight_storage::records::LogEntry;
 
 use super::{Done, Dormant, Frozen, Shared};
@@ -79,9 +79,11 @@ impl Shared {
                 Done::Act => inner.pending_acts.pop_front().map(|call| (call, Ok(Vec::new()))),
             };
             if let Some((call, result)) = completed {
-                let wake = inner.journal.complete(call, result);
-                wakers.extend(inner.take_wakers(wake));
+                inner.journal.complete(call, result);
             }
+        }
+        if inner.journal.is_standing() {
+            wakers.extend(self.release(&mut inner, Outside::MayWake));
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);

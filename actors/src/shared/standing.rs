@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// Releases what is next to code that stands still, until somebody is there to take it.
-    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
+    pub(super) fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
             match inner.journal.standstill(outside) {
                 Ok(Wake::Nobody) => break,
