@@ -153,7 +153,8 @@ impl Actor for RunActor {
                 let _ = myself.cast(RunMsg::Queued);
             }
             if cancelling {
-                // Before the code is entered, so that it never finds itself not cancelled.
+                // Before the code is entered: if it has nothing to repeat, it never finds itself not
+                // cancelled.
                 state.cancel_is_durable(&myself);
             }
             state.enter(&myself, child, input, permit);
@@ -360,10 +361,9 @@ impl RunActorState {
     /// The request is durable: tells the code and its descendants, and starts the grace time.
     fn cancel_is_durable(&mut self, myself: &ActorRef<RunMsg>) {
         self.answer_cancels();
-        if self.shared.token.is_cancelled() {
+        if !self.shared.cancel() {
             return;
         }
-        self.shared.cancel();
         let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
         self.shared.node.spawn(async move {
             tokio::time::sleep(node.limits.cancel_grace).await;

@@ -117,6 +117,9 @@ pub(crate) struct Shared {
     pub(crate) run_id: RunId,
     pub(crate) run: RunKey,
     pub(crate) attempt: u32,
+    /// The run is cancelled.
+    pub(crate) cancelled: CancellationToken,
+    /// Its code has been told that.
     pub(crate) token: CancellationToken,
     pub(crate) blocking: TaskTracker,
     /// How many waits of the code for other runs are open, journaled or not.
@@ -174,6 +177,7 @@ impl Shared {
             run_id,
             run,
             attempt,
+            cancelled: CancellationToken::new(),
             token: CancellationToken::new(),
             blocking: TaskTracker::new(),
             awaiting: AtomicUsize::new(0),

@@ -271,6 +271,11 @@ impl<R> Journal<R> {
         self.caught_up
     }
 
+    /// Whether the log has what the code was not told again, or has not done again, so far.
+    pub fn is_behind(&self) -> bool {
+        !self.caught_up || self.acts_done < self.acts.len()
+    }
+
     /// Whether the code waits for anything that it has asked for.
     pub fn is_waiting(&self) -> bool {
         !self.calls.is_empty()

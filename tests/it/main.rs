@@ -8,6 +8,7 @@ mod bench;
 mod blocking;
 mod cancel;
 mod cap;
+mod cancelled_again;
 mod captured;
 mod clear_crashes;
 mod combinators;

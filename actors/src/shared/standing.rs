@@ -52,11 +52,34 @@ impl Shared {
         .await;
     }
 
-    /// Tells the code that the run is cancelled.
-    pub(crate) fn cancel(&self) {
+    /// Tells the code that the run is cancelled. Code that still repeats what the log has is told once
+    /// it stands still and can be told nothing else: it was in the middle of its work when the cancel
+    /// came, and comes to what it had begun to do then by the same way. Returns whether the run was not
+    /// cancelled before.
+    pub(crate) fn cancel(&self) -> bool {
+        if self.cancelled.is_cancelled() {
+            return false;
+        }
+        self.cancelled.cancel();
+        let mut inner = self.lock();
+        let wakers = match inner.journal.is_behind() && !inner.journal.is_standing() {
+            true => Vec::new(),
+            false => self.tell_cancel(&mut inner),
+        };
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Whether the code has yet to be told that the run is cancelled.
+    fn owes_cancel(&self) -> bool {
+        self.cancelled.is_cancelled() && !self.token.is_cancelled()
+    }
+
+    fn tell_cancel(&self, inner: &mut Inner) -> Vec<Waker> {
+        // Nobody waits for the token itself.
         self.token.cancel();
-        let wakers = std::mem::take(&mut self.lock().cancel_wakers);
-        wakers.into_values().for_each(Waker::wake);
+        std::mem::take(&mut inner.cancel_wakers).into_values().collect()
     }
 
     /// Why the code does not fit the log, if it does not.
@@ -100,15 +123,23 @@ impl Shared {
     /// Releases what is next to code that stands still, until somebody is there to take it.
     pub(super) fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
+            let owes_cancel = self.owes_cancel();
+            let mut wakers = Vec::new();
             match inner.journal.standstill(outside) {
-                Ok(Wake::Nobody) => break,
+                Ok(Wake::Nobody) if !owes_cancel => break,
+                Ok(Wake::One(call)) => wakers = inner.take_wakers(Wake::One(call)),
                 Ok(wake) => {
-                    let wakers = inner.take_wakers(wake);
-                    if !wakers.is_empty() {
-                        return wakers;
+                    wakers = inner.take_wakers(wake);
+                    if owes_cancel {
+                        wakers.extend(self.tell_cancel(inner));
                     }
                 }
+                // What it has not asked for so far may be what it does once it is told.
+                Err(_) if owes_cancel => wakers = self.tell_cancel(inner),
                 Err(mismatch) => self.mismatch(inner, mismatch),
+            }
+            if !wakers.is_empty() {
+                return wakers;
             }
         }
         Vec::new()
