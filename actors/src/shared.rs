@@ -412,10 +412,12 @@ impl Inner {
 
     /// Whether the code waits for something that its context has given it.
     fn waits_for_context(&self) -> bool {
-        self.journal.is_waiting()
-            || !self.durable_wakers.is_empty()
-            || !self.room_wakers.is_empty()
-            || !self.cancel_wakers.is_empty()
+        self.journal.is_waiting() || self.waits_for_disk() || !self.cancel_wakers.is_empty()
+    }
+
+    /// Whether the code waits for room, or for what it has queued to be durable.
+    fn waits_for_disk(&self) -> bool {
+        !self.durable_wakers.is_empty() || !self.room_wakers.is_empty()
     }
 
     pub(crate) fn write_state(&mut self, key: &str, value: Option<Vec<u8>>) {

@@ -102,6 +102,9 @@ impl Shared {
     /// [`Journal::is_in_doubt`].
     pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
         let mut inner = self.lock();
+        // The disk wakes it in time, however slow it is, and it may ask for more then.
+        let waits_for_disk = inner.waits_for_disk();
+        let outside = if waits_for_disk { Outside::MayWake } else { outside };
         let wakers = self.release(&mut inner, outside);
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
@@ -109,7 +112,7 @@ impl Shared {
             && !inner.reads_source
             && inner.probed == 0
             && !inner.waits_for_context();
-        let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
+        let in_doubt = inner.frozen.is_none() && !waits_for_disk && inner.journal.is_in_doubt();
         let doubt = in_doubt.then_some(inner.activity);
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
