@@ -283,7 +283,9 @@ impl<R> Journal<R> {
 
     /// Whether a step's body executes, or a completion waits to be taken.
     pub fn is_busy(&self) -> bool {
-        !self.completions.is_empty() || self.calls.keys().any(|call| matches!(call, Call::Step(_)))
+        // Steps are the first in the order of calls, and this is asked at every standstill.
+        let first = self.calls.first_key_value();
+        !self.completions.is_empty() || first.is_some_and(|(call, _)| matches!(call, Call::Step(_)))
     }
 
     /// When the nth sleep is due, if the log says so.

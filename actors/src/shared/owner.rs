@@ -73,6 +73,10 @@ impl Shared {
         let waiting = inner.durable_wakers.split_off(&(number + 1));
         let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
         wakers.extend(woken.into_values().flatten());
+        if !wakers.is_empty() && inner.journal.is_standing() && !inner.journal.is_caught_up() {
+            // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
+            wakers.extend(inner.code.clone());
+        }
         for done in done {
             let completed = match done {
                 Done::Call(call, result) => Some((call, result)),

@@ -9,9 +9,11 @@ use super::{Inner, Shared};
 use crate::messages::RunMsg;
 
 impl Shared {
-    /// Called when the code is about to be polled.
-    pub(crate) fn polled(&self) {
+    /// Called when the code is about to be polled, with its waker, the same in all its life. One clone
+    /// of it is kept beside those that [`Shared::kept`] counts.
+    pub(crate) fn polled(&self, waker: &Waker) {
         let mut inner = self.lock();
+        inner.code.get_or_insert_with(|| waker.clone());
         if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
             inner.outside_told = true;
             tracing::warn!(
@@ -31,7 +33,8 @@ impl Shared {
         }
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
-                self.shared.lock().cancel_wakers.remove(&self.number);
+                let inner = &mut *self.shared.lock();
+                inner.cancel_wakers.remove(&self.number, inner.code.as_ref());
             }
         }
         let number = {
@@ -41,12 +44,13 @@ impl Shared {
         };
         let waits = Waits { shared: self, number };
         poll_fn(|cx| {
-            let mut inner = self.lock();
+            let mut guard = self.lock();
+            let inner = &mut *guard;
             // Asked under the lock, so that none is added once all were taken to be woken.
             if self.token.is_cancelled() {
                 return Poll::Ready(());
             }
-            inner.cancel_wakers.insert(waits.number, cx.waker().clone());
+            inner.cancel_wakers.insert(waits.number, cx.waker(), inner.code.as_ref());
             Poll::Pending
         })
         .await;
@@ -79,7 +83,7 @@ impl Shared {
     fn tell_cancel(&self, inner: &mut Inner) -> Vec<Waker> {
         // Nobody waits for the token itself.
         self.token.cancel();
-        std::mem::take(&mut inner.cancel_wakers).into_values().collect()
+        inner.cancel_wakers.take_all().collect()
     }
 
     /// Why the code does not fit the log, if it does not.
@@ -87,14 +91,11 @@ impl Shared {
         self.lock().mismatch.take()
     }
 
-    /// How many clones of this waker are kept here.
-    pub(crate) fn kept(&self, waker: &Waker) -> usize {
+    /// How many clones of the code's waker are kept here for what the code waits for, but for the disk,
+    /// which is outside of the journal.
+    pub(crate) fn kept(&self) -> usize {
         let inner = self.lock();
-        let durable = inner.durable_wakers.values().flatten();
-        let cancels = inner.cancel_wakers.values();
-        let calls = inner.call_wakers.values();
-        let kept = calls.chain(durable).chain(&inner.room_wakers).chain(cancels);
-        kept.filter(|kept| kept.will_wake(waker)).count()
+        inner.call_wakers.of_code() + inner.cancel_wakers.of_code()
     }
 
     /// Called when the code was polled to a standstill. `outside`: whether anything but what it has
