@@ -392,14 +392,16 @@ impl RunActorState {
         });
     }
 
+    /// As the store has the run: what is not durable is nobody's business.
     fn inspection(&self) -> Result<Inspection, Error> {
+        let head = self.in_flight.as_ref().map_or(self.writer.head, InFlight::head_before);
         Ok(Inspection {
             run: run_info(&self.stored)?,
             output: None,
             progress: self.signals.progress.clone(),
             milestones: self.signals.milestones.clone(),
             queue_position: None,
-            next_sequence: self.writer.head.next_number,
+            next_sequence: head.next_number,
         })
     }
 
