@@ -9,12 +9,13 @@ use ghostlight_protocol::journal::{self, Call, Told};
 use ghostlight_protocol::{Failure, InterruptReason, NotCompleted, Outcome, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::awaited::Awaited;
 use super::recorded_error::RecordedError;
 use crate::Error;
-use crate::info::{Milestone, RawOutcome, parse_json};
+use crate::context::nothing;
+use crate::info::{Milestone, RawOutcome};
 use crate::place::unless_stopped;
 use crate::shared::Shared;
 
@@ -197,8 +198,9 @@ impl Drop for Wait {
 #[derive(Serialize, Deserialize)]
 pub(super) struct RecordedOutcome {
     status: Status,
+    /// As it is: a [`Value`](serde_json::Value) does not hold every number. None stands for `null`.
     #[serde(default)]
-    output: Value,
+    output: Option<Box<RawValue>>,
     #[serde(default)]
     error: String,
     kind: Option<String>,
@@ -212,7 +214,7 @@ impl From<RawOutcome> for RecordedOutcome {
     fn from(outcome: RawOutcome) -> Self {
         let mut recorded = Self {
             status: outcome.status(),
-            output: Value::Null,
+            output: None,
             error: String::new(),
             kind: None,
             permanent: false,
@@ -220,7 +222,7 @@ impl From<RawOutcome> for RecordedOutcome {
             child_still_running: None,
         };
         match outcome {
-            Outcome::Completed(output) => recorded.output = parse_json(&output),
+            Outcome::Completed(output) => recorded.output = serde_json::from_slice(&output).ok(),
             Outcome::NotCompleted(NotCompleted::Error(failure)) => {
                 recorded.error = failure.message;
                 recorded.kind = failure.kind;
@@ -245,7 +247,10 @@ impl From<RecordedOutcome> for RawOutcome {
     fn from(recorded: RecordedOutcome) -> Self {
         let RecordedOutcome { status, output, error, kind, permanent, reason, .. } = recorded;
         Outcome::NotCompleted(match status {
-            Status::Completed => return Outcome::Completed(output.to_string().into_bytes()),
+            Status::Completed => {
+                let output = output.map_or_else(nothing, |output| output.get().as_bytes().to_vec());
+                return Outcome::Completed(output);
+            }
             Status::Aborted => NotCompleted::Aborted { reason: error },
             Status::Interrupted => NotCompleted::Interrupted {
                 error,
