@@ -218,8 +218,9 @@ impl RunContext {
         self.shared.wake_actor(&mut inner);
     }
 
-    /// Waits until everything that was emitted so far is durable; in no order with the results of
-    /// steps that run at the same time.
+    /// Waits until everything that was emitted so far is durable, but not for reports of progress,
+    /// which go when their time has come; in no order with the results of steps that run at the same
+    /// time.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
