@@ -10,7 +10,7 @@
 //! code does between two standstills is then a function of the releases before, so it repeats.
 //! Released any earlier, a result that is recorded would be ready at the first poll, where in life
 //! it never is: a `select!` would return before its other branches were polled at all, and what
-//! they would have asked for first would move to another place.
+//! they would have asked for first would move to another position.
 //!
 //! The next completion follows at the next standstill whether the one before was taken or not:
 //! code may hold a future without polling it.
@@ -43,7 +43,7 @@ enum Standing {
 struct Completion<R> {
     call: Call,
     result: R,
-    /// The entry's place in the log, if it is of an earlier entry of the code.
+    /// The entry's position in the log, if it is of an earlier entry of the code.
     recorded: Option<u64>,
 }
 
@@ -143,8 +143,8 @@ impl<R> Journal<R> {
 
     /// Answers a call that was opened. [`Told::Ready`] spends it.
     pub fn poll(&mut self, call: &Call) -> Told<R> {
-        let place = self.completions.iter().take(self.released).position(|c| c.call == *call);
-        if let Some(completion) = place.and_then(|place| self.completions.remove(place)) {
+        let index = self.completions.iter().take(self.released).position(|c| c.call == *call);
+        if let Some(completion) = index.and_then(|index| self.completions.remove(index)) {
             self.released -= 1;
             self.told_entry = completion.recorded.unwrap_or(self.told_entry);
             self.close(call);
@@ -181,7 +181,7 @@ impl<R> Journal<R> {
     /// Judges an act outside steps, the next in the order of the code.
     ///
     /// # Errors
-    /// [`Mismatch`] when the log has another act in that place.
+    /// [`Mismatch`] when the log has another act in that position.
     pub fn act(&mut self, act: &Act) -> Result<Acted, Mismatch> {
         let number = self.acts_done as u64;
         let acted = match self.acts.get(self.acts_done) {
@@ -359,14 +359,14 @@ impl<R> Journal<R> {
     /// further than that: it is called at every standstill, with the whole past still ahead.
     fn release(&mut self) -> Wake {
         self.standing = true;
-        let mut place = 0;
-        while let Some(completion) = self.completions.get(place) {
-            let is_released = place < self.released;
+        let mut index = 0;
+        while let Some(completion) = self.completions.get(index) {
+            let is_released = index < self.released;
             if self.spent.contains(&completion.call) {
-                self.completions.remove(place);
+                self.completions.remove(index);
                 self.released -= usize::from(is_released);
             } else if is_released {
-                place += 1;
+                index += 1;
             } else {
                 break;
             }

@@ -56,8 +56,7 @@ async fn a_parent_of_a_healed_run_that_sleeps_gets_its_end() {
             })
         })
     };
-    let kids =
-        |system: &System| system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+    let kids = |system: &System| system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
     let data = Data::new();
     let system = data.start(parent(true)).await;
     // The parent itself is new in every life.

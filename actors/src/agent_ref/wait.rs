@@ -75,7 +75,7 @@ impl AgentRef {
         place::unless_stopped(&self.node, end).await
     }
 
-    /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
+    /// Waits for a run's milestone; `waiter` is the run that does, with the position of the time limit
     /// among its sleeps, if its wait is recorded.
     pub(crate) async fn milestone(
         &self,

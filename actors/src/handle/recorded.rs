@@ -19,15 +19,15 @@ use crate::info::{Milestone, RawOutcome};
 use crate::place::unless_stopped;
 use crate::shared::Shared;
 
-/// The place of a wait among those of a run: taken when the code asks for the wait, and not when it
+/// The position of a wait among those of a run: taken when the code asks for the wait, and not when it
 /// first polls, since `select!` polls in an order of chance.
-pub(crate) struct Place {
+pub(crate) struct Position {
     shared: Arc<Shared>,
     /// None inside a step, whose result is recorded instead.
     number: Option<u64>,
 }
 
-impl Place {
+impl Position {
     pub(crate) fn take(shared: &Arc<Shared>) -> Self {
         let mut inner = shared.lock();
         let number = inner.current_step.is_none().then(|| inner.journal.next_wait());
@@ -46,7 +46,7 @@ impl Place {
         self.number.map(|_| Arc::clone(&self.shared))
     }
 
-    /// The place of the wait's time limit among those of the run.
+    /// The position of the wait's time limit among those of the run.
     pub(crate) fn limit(&self) -> Option<u64> {
         self.number.map(journal::limit_of)
     }
@@ -67,8 +67,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// As [`Place::recorded`], for how another run ended.
+impl Position {
+    /// As [`Position::recorded`], for how another run ended.
     pub(super) async fn recorded_outcome<F>(self, of: Awaited, wait: F) -> Result<RawOutcome, Error>
     where
         F: Future<Output = Result<RawOutcome, Error>>,
