@@ -241,24 +241,3 @@ async fn a_dispatch_of_a_run_that_the_store_refuses_is_an_error_that_is_told_aga
     let told = end.expect("no hang").unwrap().completed().unwrap();
     assert!(told.as_str().unwrap().contains("32769"), "{told}");
 }
-
-#[tokio::test(start_paused = true)]
-async fn an_inspection_counts_frames_that_no_crash_can_take_back() {
-    let emits = code(|cx, _| {
-        Box::pin(async move {
-            cx.emit("x").await?;
-            std::future::pending().await
-        })
-    });
-    let data = Data::new();
-    let disk = data.disk(None).latency(Duration::from_millis(50));
-    let system =
-        data.on(&disk).agent(crate::support::Assistant).child(emits).start().await.unwrap();
-    assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    let seen = assistant(&system).inspect("r").await.unwrap().unwrap().next_sequence;
-    assert_eq!(seen, 1, "the chunk is on its way to the disk");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let seen = assistant(&system).inspect("r").await.unwrap().unwrap().next_sequence;
-    assert_eq!(seen, 2);
-}

@@ -43,3 +43,37 @@ impl<K: Ord> Wakers<K> {
         self.wakers.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    use super::Wakers;
+
+    struct Nothing;
+
+    impl Wake for Nothing {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn wakers_of_the_code_are_counted_as_they_come_and_go() {
+        let (code, other) = (Waker::from(Arc::new(Nothing)), Waker::from(Arc::new(Nothing)));
+        let mut wakers = Wakers::new();
+        wakers.insert(1, &code, Some(&code));
+        wakers.insert(2, &other, Some(&code));
+        assert_eq!(wakers.of_code(), 1);
+        wakers.insert(1, &code, Some(&code));
+        assert_eq!(wakers.of_code(), 1, "replaced by the same");
+        wakers.insert(2, &code, Some(&code));
+        assert_eq!(wakers.of_code(), 2);
+        wakers.insert(1, &other, Some(&code));
+        assert_eq!(wakers.of_code(), 1);
+        assert!(wakers.remove(&3, Some(&code)).is_none());
+        assert!(wakers.remove(&1, Some(&code)).is_some());
+        assert_eq!(wakers.of_code(), 1, "the other one went");
+        assert_eq!(wakers.take_all().count(), 1);
+        assert!(wakers.is_empty() && wakers.of_code() == 0);
+    }
+}

@@ -80,6 +80,24 @@ fn one_completion_at_a_time_reaches_code_that_stands_still() {
 }
 
 #[test]
+fn code_is_behind_until_it_was_told_and_has_done_all_that_the_log_has() {
+    assert!(!journal(&[]).is_behind());
+    let mut told = journal(&[("a", 1)]);
+    open(&mut told, &["a"]);
+    assert!(told.is_behind());
+    assert_eq!(stand(&mut told), Wake::One(step("a")));
+    assert_eq!(ask(&mut told, "a"), Told::Ready(1));
+    assert!(told.is_behind(), "it may have done more at the time");
+    assert_eq!(stand(&mut told), Wake::All);
+    assert!(!told.is_behind());
+
+    let mut done = Journal::new([Recorded::Act(Act::Chunk, 0)]);
+    assert!(done.is_behind());
+    assert_eq!(done.act(&Act::Chunk), Ok(Acted::Recorded(0)));
+    assert!(!done.is_behind());
+}
+
+#[test]
 fn a_dropped_future_makes_room_for_the_next() {
     let mut journal = journal(&[("a", 1), ("b", 2)]);
     open(&mut journal, &["a", "b"]);
