@@ -238,7 +238,7 @@ impl AgentState {
             RunRequest::Clear(reply) => Operation::Clear { reply },
             RunRequest::Recover(reply) if is_resting => {
                 if let Some(reply) = reply {
-                    let _ = reply.send(Ok(()));
+                    let _ = reply.send(Ok(false));
                 }
                 return;
             }

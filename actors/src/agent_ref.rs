@@ -36,7 +36,7 @@ pub struct DispatchOptions {
     pub id: Option<String>,
     /// The tool call that the run belongs to; groups runs for observers.
     pub parent_tool_call_id: Option<String>,
-    /// The run's place among its siblings.
+    /// The run's position among its siblings.
     pub display_order: i64,
     /// How observers show the run: a JSON object of at most 2 KiB.
     pub display: Option<Value>,

@@ -116,25 +116,24 @@ impl Watch {
             }
         }
         self.waker.woken.store(false, Ordering::Release);
-        shared.polled();
         let waker = Waker::from(Arc::clone(&self.waker));
+        shared.polled(&waker);
         let polled = code(&mut Context::from_waker(&waker));
         if polled.is_pending() {
             // Woken meanwhile: it has more to do, and does not stand still.
             self.restless += 1;
             if !self.is_woken() || self.restless > RESTLESS_MAX {
                 self.restless = 0;
-                self.standstill(shared, &waker, cx);
+                self.standstill(shared, cx);
             }
         }
         polled
     }
 
-    fn standstill(&mut self, shared: &Shared, waker: &Waker, cx: &mut Context<'_>) {
-        // Held by us, by the waker of this poll, and by whatever else may wake the code.
-        let held = Arc::strong_count(&self.waker) - 2;
-        let mut outside =
-            if held > shared.kept(waker) { Outside::MayWake } else { Outside::Nothing };
+    fn standstill(&mut self, shared: &Shared, cx: &mut Context<'_>) {
+        // Held by us, by the waker of this poll, by `shared`, and by whatever else may wake the code.
+        let held = Arc::strong_count(&self.waker) - 3;
+        let mut outside = if held > shared.kept() { Outside::MayWake } else { Outside::Nothing };
         while let Some(activity) = shared.standstill(outside) {
             let doubt = match self.doubt.take().filter(|doubt| doubt.activity == activity) {
                 Some(doubt) => self.doubt.insert(doubt),

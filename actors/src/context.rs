@@ -222,8 +222,9 @@ impl RunContext {
         self.shared.wake_actor(&mut inner);
     }
 
-    /// Waits until everything that was emitted so far is durable; in no order with the results of
-    /// steps that run at the same time.
+    /// Waits until everything that was emitted so far is durable, but not for reports of progress,
+    /// which go when their time has come; in no order with the results of steps that run at the same
+    /// time.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -248,7 +249,8 @@ impl RunContext {
     }
 
     /// Waits until the run is cancelled. Then there is a grace time, 5 s by default, to clean up;
-    /// after that the code is dropped where it stands.
+    /// after that the code is dropped where it stands. Code that is entered again after a crash, and
+    /// had been cancelled before, first comes to where it was.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -256,7 +258,9 @@ impl RunContext {
         self.shared.cancelled().await;
     }
 
-    /// Whether the run was cancelled.
+    /// Whether the run was cancelled, as [`RunContext::cancelled`] tells. Code that asks instead of
+    /// waiting, and has recorded something since it was cancelled, may find itself not cancelled there
+    /// after a crash; it is dropped then, without the rest of its clean-up.
     pub fn is_cancelled(&self) -> bool {
         self.shared.token.is_cancelled()
     }

@@ -13,7 +13,7 @@ use ghostlight_protocol::json::{self, WriteError};
 use ghostlight_protocol::{AgentPath, RunId};
 
 pub use self::call::{RunCall, Start};
-use self::recorded::Place;
+use self::recorded::Position;
 pub use self::run::Run;
 
 use crate::agent_ref::{AgentRef, DispatchOptions, INPUT};
@@ -226,7 +226,7 @@ macro_rules! dispatch_options {
                 self
             }
 
-            /// Sets the run's place among its siblings; 0 by default.
+            /// Sets the run's position among its siblings; 0 by default.
             pub fn display_order(mut self, order: i64) -> Self {
                 self.dispatch.options.display_order = order;
                 self
@@ -249,7 +249,7 @@ macro_rules! dispatch_options {
 pub(crate) use dispatch_options;
 
 /// The id of a dispatch inside a run that leaves it out: derived from the run's code, so that a crash
-/// starts nothing twice. Taken when the code asks for the dispatch, as [`Place`] is.
+/// starts nothing twice. Taken when the code asks for the dispatch, as [`Position`] is.
 pub(crate) struct DispatchId(String);
 
 impl DispatchId {

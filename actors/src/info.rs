@@ -32,7 +32,7 @@ pub struct RunInfo {
     /// How observers show the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<Value>,
-    /// The run's place among its siblings.
+    /// The run's position among its siblings.
     pub display_order: i64,
     /// When it was recorded, in ms since the epoch.
     pub started_at: u64,
@@ -94,7 +94,7 @@ pub struct Inspection {
     /// The milestones, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub milestones: Vec<Milestone>,
-    /// The run's place in its parent's queue, from 0.
+    /// The run's position in its parent's queue, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<usize>,
     /// The number of the next frame.
@@ -106,7 +106,7 @@ pub struct Inspection {
 pub struct Milestone {
     /// Its name.
     pub name: String,
-    /// Its place among the run's milestones, from 0.
+    /// Its position among the run's milestones, from 0.
     pub sequence: u64,
     /// When it was reached, in ms since the epoch.
     pub at: u64,

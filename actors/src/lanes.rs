@@ -53,7 +53,8 @@ pub(crate) enum Operation {
     },
     Resume {
         cause: Cause,
-        reply: Option<Reply<()>>,
+        /// Told whether the run goes on.
+        reply: Option<Reply<bool>>,
     },
     Inspect {
         reply: Reply<Option<Inspection>>,
@@ -177,7 +178,8 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
         Operation::Resume { cause, reply } => {
             let resumed = resume::resume(args, run_id, cause, None).await;
             if let Some(reply) = reply {
-                let _ = reply.send(resumed.as_ref().map(|_| ()).map_err(Clone::clone));
+                let goes_on = |end: &LaneEnd| end.holds_slot != Some(false);
+                let _ = reply.send(resumed.as_ref().map(goes_on).map_err(Clone::clone));
             }
             resumed.unwrap_or_else(|error| not_entered(args, run_id, &error))
         }

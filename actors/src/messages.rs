@@ -57,9 +57,9 @@ pub(crate) enum RunRequest {
     Clear(Reply<bool>),
     /// The run's timer is due, or something has happened that it waits for.
     Wake,
-    /// The run is live in the store, and nobody executes it. Answered once somebody does, or none
-    /// has to.
-    Recover(Option<Reply<()>>),
+    /// The run is live in the store, and nobody executes it. Answered once that is mended, with
+    /// whether the run goes on: it does not if it has ended, or is parked.
+    Recover(Option<Reply<bool>>),
     /// A slot is free for the run.
     Admit,
 }

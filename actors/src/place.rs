@@ -144,7 +144,7 @@ async fn wanted(shared: Arc<Shared>) -> Permit {
     tokio::select! {
         biased;
         // Its grace time has begun, and does not wait.
-        () = shared.token.cancelled() => None,
+        () = shared.cancelled.cancelled() => None,
         // An error: the system stops, or can record nothing any more.
         permit = shared.node.free_place() => permit.ok().flatten(),
     }

@@ -157,7 +157,8 @@ impl Actor for RunActor {
                 let _ = myself.cast(RunMsg::Queued);
             }
             if cancelling {
-                // Before the code is entered, so that it never finds itself not cancelled.
+                // Before the code is entered: if it has nothing to repeat, it never finds itself not
+                // cancelled.
                 state.cancel_is_durable(&myself);
             }
             state.enter(&myself, child, input, permit);
@@ -364,10 +365,9 @@ impl RunActorState {
     /// The request is durable: tells the code and its descendants, and starts the grace time.
     fn cancel_is_durable(&mut self, myself: &ActorRef<RunMsg>) {
         self.answer_cancels();
-        if self.shared.token.is_cancelled() {
+        if !self.shared.cancel() {
             return;
         }
-        self.shared.cancel();
         let (node, actor) = (Arc::clone(&self.shared.node), myself.clone());
         // Ends with the actor, since the grace may be longer than anything else.
         self.grace = Some(AbortOnDropHandle::new(self.shared.node.spawn(async move {
@@ -397,14 +397,16 @@ impl RunActorState {
         });
     }
 
+    /// As the store has the run: what is not durable is nobody's business.
     fn inspection(&self) -> Result<Inspection, Error> {
+        let head = self.in_flight.as_ref().map_or(self.writer.head, InFlight::head_before);
         Ok(Inspection {
             run: run_info(&self.stored)?,
             output: None,
             progress: self.signals.progress.clone(),
             milestones: self.signals.milestones.clone(),
             queue_position: None,
-            next_sequence: self.writer.head.next_number,
+            next_sequence: head.next_number,
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod owner;
 mod standing;
+mod wakers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -27,6 +28,8 @@ use crate::past::Past;
 use crate::text::cut_failure;
 use crate::waits::Waiter;
 
+use self::wakers::Wakers;
+
 /// What a call completed with: the JSON of its result, or the step's error.
 pub(crate) type CallResult = Result<Vec<u8>, Failure>;
 
@@ -47,9 +50,11 @@ pub(crate) struct Inner {
     durable: u64,
     durable_wakers: BTreeMap<u64, Vec<Waker>>,
     room_wakers: Vec<Waker>,
-    call_wakers: BTreeMap<Call, Waker>,
+    /// The waker of the code itself, once it was polled.
+    code: Option<Waker>,
+    call_wakers: Wakers<Call>,
     /// Whoever waits for the run's cancel, by number.
-    cancel_wakers: BTreeMap<u64, Waker>,
+    cancel_wakers: Wakers<u64>,
     next_cancel: u64,
     /// The acts that are queued or on their way to the disk, and that the code waits for.
     pending_acts: VecDeque<Call>,
@@ -117,6 +122,9 @@ pub(crate) struct Shared {
     pub(crate) run_id: RunId,
     pub(crate) run: RunKey,
     pub(crate) attempt: u32,
+    /// The run is cancelled.
+    pub(crate) cancelled: CancellationToken,
+    /// Its code has been told that.
     pub(crate) token: CancellationToken,
     pub(crate) blocking: TaskTracker,
     /// How many waits of the code for other runs are open, journaled or not.
@@ -144,8 +152,9 @@ impl Shared {
             durable: 0,
             durable_wakers: BTreeMap::new(),
             room_wakers: Vec::new(),
-            call_wakers: BTreeMap::new(),
-            cancel_wakers: BTreeMap::new(),
+            code: None,
+            call_wakers: Wakers::new(),
+            cancel_wakers: Wakers::new(),
             next_cancel: 0,
             pending_acts: VecDeque::new(),
             current_step: None,
@@ -174,6 +183,7 @@ impl Shared {
             run_id,
             run,
             attempt,
+            cancelled: CancellationToken::new(),
             token: CancellationToken::new(),
             blocking: TaskTracker::new(),
             awaiting: AtomicUsize::new(0),
@@ -301,7 +311,8 @@ impl Shared {
 
     /// Asks the journal about a call, and registers the waker where it has to wait.
     pub(crate) fn poll_call(&self, call: &Call, cx: &Context<'_>) -> Told<CallResult> {
-        let mut inner = self.lock();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
         if inner.frozen.is_some() {
             return Told::Pending;
         }
@@ -309,22 +320,23 @@ impl Shared {
         match &told {
             Told::Ready(_) => {
                 inner.activity += 1;
-                inner.call_wakers.remove(call);
+                inner.call_wakers.remove(call, inner.code.as_ref());
             }
             Told::Execute => inner.activity += 1,
             Told::Pending => {}
         }
         if !matches!(told, Told::Ready(_)) {
-            inner.call_wakers.insert(call.clone(), cx.waker().clone());
+            inner.call_wakers.insert(call.clone(), cx.waker(), inner.code.as_ref());
         }
         told
     }
 
     /// The future of a call was dropped.
     pub(crate) fn close(&self, call: &Call) {
-        let mut inner = self.lock();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
         inner.activity += 1;
-        inner.call_wakers.remove(call);
+        inner.call_wakers.remove(call, inner.code.as_ref());
         if let Call::Sleep(ordinal) = call {
             inner.sleeps.remove(ordinal);
         }
@@ -401,17 +413,21 @@ impl Inner {
     fn take_wakers(&mut self, wake: Wake) -> Vec<Waker> {
         match wake {
             Wake::Nobody => Vec::new(),
-            Wake::One(call) => self.call_wakers.remove(&call).into_iter().collect(),
-            Wake::All => std::mem::take(&mut self.call_wakers).into_values().collect(),
+            Wake::One(call) => {
+                self.call_wakers.remove(&call, self.code.as_ref()).into_iter().collect()
+            }
+            Wake::All => self.call_wakers.take_all().collect(),
         }
     }
 
     /// Whether the code waits for something that its context has given it.
     fn waits_for_context(&self) -> bool {
-        self.journal.is_waiting()
-            || !self.durable_wakers.is_empty()
-            || !self.room_wakers.is_empty()
-            || !self.cancel_wakers.is_empty()
+        self.journal.is_waiting() || self.waits_for_disk() || !self.cancel_wakers.is_empty()
+    }
+
+    /// Whether the code waits for room, or for what it has queued to be durable.
+    fn waits_for_disk(&self) -> bool {
+        !self.durable_wakers.is_empty() || !self.room_wakers.is_empty()
     }
 
     pub(crate) fn write_state(&mut self, key: &str, value: Option<Vec<u8>>) {

@@ -10,7 +10,7 @@
 //! code does between two standstills is then a function of the releases before, so it repeats.
 //! Released any earlier, a result that is recorded would be ready at the first poll, where in life
 //! it never is: a `select!` would return before its other branches were polled at all, and what
-//! they would have asked for first would move to another place.
+//! they would have asked for first would move to another position.
 //!
 //! The next completion follows at the next standstill whether the one before was taken or not:
 //! code may hold a future without polling it.
@@ -43,7 +43,7 @@ enum Standing {
 struct Completion<R> {
     call: Call,
     result: R,
-    /// The entry's place in the log, if it is of an earlier entry of the code.
+    /// The entry's position in the log, if it is of an earlier entry of the code.
     recorded: Option<u64>,
 }
 
@@ -144,8 +144,8 @@ impl<R> Journal<R> {
 
     /// Answers a call that was opened. [`Told::Ready`] spends it.
     pub fn poll(&mut self, call: &Call) -> Told<R> {
-        let place = self.completions.iter().take(self.released).position(|c| c.call == *call);
-        if let Some(completion) = place.and_then(|place| self.completions.remove(place)) {
+        let index = self.completions.iter().take(self.released).position(|c| c.call == *call);
+        if let Some(completion) = index.and_then(|index| self.completions.remove(index)) {
             self.released -= 1;
             self.told_entry = completion.recorded.unwrap_or(self.told_entry);
             self.close(call);
@@ -168,11 +168,10 @@ impl<R> Journal<R> {
         self.spent.insert(call.clone());
     }
 
-    /// Adds the completion of an executed call, once it is durable. It is released at once if the
-    /// code stands still, and at its next standstill otherwise.
-    pub fn complete(&mut self, call: Call, result: R) -> Wake {
+    /// Adds the completion of an executed call, once it is durable. It is released at a standstill; for
+    /// code that [stands still](Journal::is_standing) already, ask for that again.
+    pub fn complete(&mut self, call: Call, result: R) {
         self.completions.push_back(Completion { call, result, recorded: None });
-        if self.standing { self.release() } else { Wake::Nobody }
     }
 
     /// Judges that what was told last is the result of something else than the code asks for there.
@@ -183,7 +182,7 @@ impl<R> Journal<R> {
     /// Judges an act outside steps, the next in the order of the code.
     ///
     /// # Errors
-    /// [`Mismatch`] when the log has another act in that place.
+    /// [`Mismatch`] when the log has another act in that position.
     pub fn act(&mut self, act: &Act) -> Result<Acted, Mismatch> {
         let number = self.acts_done as u64;
         let acted = match self.acts.get(self.acts_done) {
@@ -213,7 +212,7 @@ impl<R> Journal<R> {
     }
 
     /// Called when the code was polled to a standstill: nothing woke it meanwhile. Called again
-    /// when nobody was there to be woken by its answer.
+    /// when nobody was there to be woken by its answer, and when more has completed since.
     ///
     /// # Errors
     /// [`Mismatch`] when the code waits for something that the log does not have, or has later, while
@@ -275,6 +274,11 @@ impl<R> Journal<R> {
         self.caught_up
     }
 
+    /// Whether the log has what the code was not told again, or has not done again, so far.
+    pub fn is_behind(&self) -> bool {
+        !self.caught_up || self.acts_done < self.acts.len()
+    }
+
     /// Whether the code waits for anything that it has asked for.
     pub fn is_waiting(&self) -> bool {
         !self.calls.is_empty()
@@ -282,7 +286,9 @@ impl<R> Journal<R> {
 
     /// Whether a step's body executes, or a completion waits to be taken.
     pub fn is_busy(&self) -> bool {
-        !self.completions.is_empty() || self.calls.keys().any(|call| matches!(call, Call::Step(_)))
+        // Steps are the first in the order of calls, and this is asked at every standstill.
+        let first = self.calls.first_key_value();
+        !self.completions.is_empty() || first.is_some_and(|(call, _)| matches!(call, Call::Step(_)))
     }
 
     /// When the nth sleep is due, if the log says so.
@@ -356,14 +362,14 @@ impl<R> Journal<R> {
     /// further than that: it is called at every standstill, with the whole past still ahead.
     fn release(&mut self) -> Wake {
         self.standing = true;
-        let mut place = 0;
-        while let Some(completion) = self.completions.get(place) {
-            let is_released = place < self.released;
+        let mut index = 0;
+        while let Some(completion) = self.completions.get(index) {
+            let is_released = index < self.released;
             if self.spent.contains(&completion.call) {
-                self.completions.remove(place);
+                self.completions.remove(index);
                 self.released -= usize::from(is_released);
             } else if is_released {
-                place += 1;
+                index += 1;
             } else {
                 break;
             }

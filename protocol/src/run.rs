@@ -124,6 +124,13 @@ impl RunState {
         }
     }
 
+    /// The state of a run whose code is entered again: an interruption stands until the run ends,
+    /// but the child works again.
+    pub fn entered_again(self) -> Self {
+        let works = |i| Interruption { child_still_running: Some(true), ..i };
+        Self { interrupted: self.interrupted.map(works), ..self }
+    }
+
     /// The state after `event`.
     ///
     /// | phase      | admitted           | started | suspended | woken   | lost                | cancel  | ended | interrupted |

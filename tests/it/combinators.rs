@@ -1,6 +1,7 @@
 //! Code that joins its calls through combinators with wakers of their own, and code that waits for
 //! what only the outside can tell, when it is entered again and asks in another order.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
@@ -242,4 +243,29 @@ async fn a_wait_for_the_cancel_is_none_for_the_outside() {
     let (ended, ()) = tokio::join!(end(&system), cancels);
     assert_eq!(ended.status(), Status::Aborted);
     assert!(began.elapsed() < Duration::from_secs(2), "no grace time is needed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_recorded_for_a_future_that_nobody_polls_holds_nobody_up() {
+    let make = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                let mut j = pin!(cx.step("j", async || Ok(())));
+                let mut k = pin!(cx.step("k", async || Ok(())));
+                tokio::select! { biased; r = &mut j => r?, r = &mut k => r? }
+                if cx.attempt() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                let mut a = pin!(cx.milestone("a", json!(null)));
+                tokio::select! { biased; r = &mut a => r?, r = &mut k => r? }
+                // Both are recorded in one commit, and the code waits for the second alone.
+                cx.milestone("b", json!(null)).await?;
+                a.await?;
+                Ok(json!("end"))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, make()).await;
+    assert_eq!(end(&data.start(make()).await).await.completed().unwrap(), json!("end"));
 }

@@ -481,3 +481,44 @@ async fn a_refusal_by_the_cap_is_told_again() {
     let system = data.start(child()).await;
     assert_eq!(end(&system).await.completed().unwrap(), json!("went on"));
 }
+
+/// A slow disk is no reason to judge code that waits for it: it goes on to ask for what comes next.
+async fn a_source_has_grown(latency: Duration, joined: bool) {
+    let make = |available: u64| {
+        code(move |cx, _| {
+            Box::pin(async move {
+                for n in cx.source_offset("s")..available {
+                    cx.emit_from("s", n + 1, n).await?;
+                }
+                let step = async || cx.step("k", async || Ok(())).await;
+                if joined {
+                    let new = async {
+                        cx.flush().await;
+                        step().await
+                    };
+                    tokio::try_join!(cx.step("new", async || Ok(())), new)?;
+                } else {
+                    cx.flush().await;
+                    step().await?;
+                }
+                if cx.attempt() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(json!("end"))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, make(1)).await;
+    let disk = data.disk(None).latency(latency);
+    let child = make(2);
+    let system = data.on(&disk).agent(crate::support::Assistant).child(child).start().await;
+    assert_eq!(end(&system.unwrap()).await.completed().unwrap(), json!("end"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_waits_for_the_disk_while_it_is_entered_again_is_not_judged() {
+    a_source_has_grown(Duration::ZERO, false).await;
+    a_source_has_grown(Duration::from_secs(120), false).await;
+    a_source_has_grown(Duration::from_secs(120), true).await;
+}

@@ -7,6 +7,7 @@ use ghostlight::prelude::*;
 use ghostlight::testing;
 use ghostlight::{After, protocol, storage};
 
+use crate::support::code::{Code, Data, assistant, code, end};
 use crate::support::{Adder, Assistant};
 
 fn is_error<E: std::error::Error + Send + Sync + 'static>() {}
@@ -82,4 +83,34 @@ impl Child for Doubler {
 #[tokio::test(start_paused = true)]
 async fn steps_of_every_kind_can_be_joined() {
     assert_eq!(testing::run(&Doubler, vec![1, 2, 3]).await.unwrap(), 3 * 12);
+}
+
+struct Big;
+
+impl Agent for Big {
+    const TYPE: &'static str = "Big";
+}
+
+impl Child for Big {
+    type Input = u8;
+    type Output = u128;
+
+    async fn run(&self, _: &RunContext, _: u8) -> Result<u128, RunError> {
+        Ok(u128::from(u64::MAX) + 5)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_is_the_same_inside_a_run_as_outside() {
+    let parent = code(|cx, _| {
+        Box::pin(async move {
+            let big = cx.agent::<Code>().run::<Big>(1).await?.completed()?;
+            Ok(json!(big.to_string()))
+        })
+    });
+    let data = Data::new();
+    let system = data.builder().agent(Assistant).child(parent).child(Big).start().await.unwrap();
+    let outside = assistant(&system).run::<Big>(1).await.unwrap().completed().unwrap();
+    let inside = end(&system).await.completed().unwrap();
+    assert_eq!(inside, json!(outside.to_string()));
 }

@@ -56,7 +56,7 @@ impl AgentState {
             // It is on its way already.
             RunRequest::Recover(reply) => {
                 if let Some(reply) = reply {
-                    let _ = reply.send(Ok(()));
+                    let _ = reply.send(Ok(true));
                 }
             }
             RunRequest::Wake | RunRequest::Admit => {}
@@ -82,9 +82,13 @@ impl AgentState {
                 RunMsg::Start(start, self.relay(actor.as_ref(), reply))
             }
             RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
-            // A live run needs none of it.
+            // A live run needs none of it; one that has just left may.
             RunRequest::Recover(Some(reply)) => {
-                let _ = reply.send(Ok(()));
+                if actor.is_some() {
+                    let _ = reply.send(Ok(self.args.node.live.is_executed(run)));
+                } else if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
+                    pending.push_back(RunRequest::Recover(Some(reply)));
+                }
                 return;
             }
             RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,

@@ -50,21 +50,23 @@ impl AgentRef {
         let _leave = Leave::new(&self.node, run);
         // Before the record is read, so that no end falls between the two.
         let end = self.node.hub.outcome(run);
-        let mut asked = false;
+        let mut goes_on = None;
         loop {
             let Some(stored) = Stored::read_key(&self.node.committer, run).await? else {
                 return self.outcome_of_cleared(run_id).await;
             };
             let outcome = outcome(&self.node.committer, run, &stored.record).await?;
-            let executed = self.node.live.is_executed(run);
             match outcome {
                 Some(outcome) if outcome.status().is_hard() => return Ok(outcome),
-                Some(outcome) if !executed && asked => return Ok(outcome),
-                _ if executed || asked => break,
+                // Parked: nobody comes to another end of it as long as this process lives.
+                Some(outcome) if goes_on == Some(false) => return Ok(outcome),
+                _ if goes_on.is_some() || self.node.live.is_executed(run) => break,
                 // Nobody executes it: if it cannot be brought back, its end would never come.
-                _ => self.ask(run_id, |reply| RunRequest::Recover(Some(reply))).await?,
+                _ => {
+                    let recover = |reply| RunRequest::Recover(Some(reply));
+                    goes_on = Some(self.ask(run_id, recover).await?);
+                }
             }
-            asked = true;
         }
         if let Some(waiting) = &mut waiting {
             waiting.settle();
@@ -73,7 +75,7 @@ impl AgentRef {
         place::unless_stopped(&self.node, end).await
     }
 
-    /// Waits for a run's milestone; `waiter` is the run that does, with the place of the time limit
+    /// Waits for a run's milestone; `waiter` is the run that does, with the position of the time limit
     /// among its sleeps, if its wait is recorded.
     pub(crate) async fn milestone(
         &self,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::messages::StartRun;
 use crate::text::hex;
 
-/// What the code asked for. The place of a wait says nothing of it: other code may ask for something
+/// What the code asked for. The position of a wait says nothing of it: other code may ask for something
 /// else there, and must not be told what came of this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Awaited {

@@ -9,7 +9,7 @@ use ghostlight_protocol::{Outcome, RunKey};
 
 use super::awaited::Awaited;
 use super::run::Run;
-use super::{AgentHandle, DispatchId, Place, dispatch_options, prepare};
+use super::{AgentHandle, DispatchId, Position, dispatch_options, prepare};
 use crate::agent_ref::{AgentRef, DispatchOptions};
 use crate::lanes::{Stored, joins};
 use crate::messages::{AgentMsg, RunRequest, StartRun};
@@ -22,8 +22,8 @@ pub(super) struct Dispatch<A: Agent, C: Child> {
     agent: AgentHandle<A>,
     input: Option<C::Input>,
     pub(super) options: DispatchOptions,
-    /// The places of the dispatch and of the wait, inside a run.
-    places: Option<(DispatchId, Place)>,
+    /// The positions of the dispatch and of the wait, inside a run.
+    positions: Option<(DispatchId, Position)>,
 }
 
 /// A dispatch that was checked.
@@ -34,15 +34,16 @@ struct Prepared {
     /// The run whose code dispatches, if it is one.
     dispatcher: Option<Arc<Shared>>,
     start: StartRun,
-    place: Option<Place>,
+    position: Option<Position>,
 }
 
 impl<A: Agent, C: Child> Dispatch<A, C> {
     fn new(agent: AgentHandle<A>, input: C::Input) -> Self {
         let options = DispatchOptions::default();
         let user = agent.user();
-        let places = user.map(|run| (DispatchId::take(&run, agent.path()), Place::take(&run)));
-        Self { agent, input: Some(input), options, places }
+        let positions =
+            user.map(|run| (DispatchId::take(&run, agent.path()), Position::take(&run)));
+        Self { agent, input: Some(input), options, positions }
     }
 
     /// The future that `begin` makes of the dispatch once it is checked.
@@ -51,16 +52,16 @@ impl<A: Agent, C: Child> Dispatch<A, C> {
         begin: impl FnOnce(Prepared) -> BoxFuture<Result<T, Error>>,
     ) -> BoxFuture<Result<T, Error>> {
         let AgentHandle { agent, inside, .. } = self.agent.clone();
-        let dispatcher = self.places.as_ref().map(|(_, place)| place.run());
+        let dispatcher = self.positions.as_ref().map(|(_, position)| position.run());
         // Code of a run that has ended or left memory has blocked its thread meanwhile, could not be
         // dropped, and must have no effect any more.
         let is_over = dispatcher.as_ref().is_some_and(|run| run.frozen().is_some());
         let Some(input) = self.input.take().filter(|_| !is_over) else {
             return Box::pin(std::future::pending());
         };
-        let (id, place) = self.places.take().unzip();
+        let (id, position) = self.positions.take().unzip();
         match prepare::<C>(&agent, id, &input, std::mem::take(&mut self.options)) {
-            Ok(start) => begin(Prepared { agent, inside, dispatcher, start, place }),
+            Ok(start) => begin(Prepared { agent, inside, dispatcher, start, position }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -108,9 +109,9 @@ async fn outcome_of<C: Child>(
     prepared: Prepared,
     cancel_on_drop: bool,
 ) -> Result<Outcome<C::Output>, Error> {
-    let Prepared { agent, dispatcher, start, place, .. } = prepared;
+    let Prepared { agent, dispatcher, start, position, .. } = prepared;
     let is_inside = dispatcher.is_some();
-    let waiter = place.as_ref().and_then(Place::waiter);
+    let waiter = position.as_ref().and_then(Position::waiter);
     let mut guard = cancel_on_drop.then(|| CancelOnDrop::new(&agent, &start, dispatcher));
     let dispatched = async {
         let started = match agent.dispatch(&start, is_inside).await {
@@ -126,8 +127,10 @@ async fn outcome_of<C: Child>(
             None => agent.outcome(&start.run_id, waiter.as_ref()).await,
         }
     };
-    let outcome = match place {
-        Some(place) => place.recorded_outcome(Awaited::run(&agent.path, &start), dispatched).await,
+    let outcome = match position {
+        Some(position) => {
+            position.recorded_outcome(Awaited::run(&agent.path, &start), dispatched).await
+        }
         None => dispatched.await,
     };
     // A refused dispatch has no run; the one that has the id is somebody else's.
@@ -240,13 +243,15 @@ impl<A: Agent, C: Child> Future for Start<A, C> {
 }
 
 async fn handle_of<C: Child>(prepared: Prepared) -> Result<Run<C>, Error> {
-    let Prepared { agent, inside, dispatcher, start, place } = prepared;
+    let Prepared { agent, inside, dispatcher, start, position } = prepared;
     let dispatched = async {
         let started = agent.dispatch(&start, dispatcher.is_some()).await?;
         Ok(started.already_existed)
     };
-    let already_existed = match place {
-        Some(place) => place.recorded(Awaited::start(&agent.path, &start), dispatched).await?,
+    let already_existed = match position {
+        Some(position) => {
+            position.recorded(Awaited::start(&agent.path, &start), dispatched).await?
+        }
         None => dispatched.await?,
     };
     Ok(Run::new(agent, inside, start.run_id, already_existed))

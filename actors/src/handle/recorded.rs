@@ -9,24 +9,25 @@ use ghostlight_protocol::journal::{self, Call, Told};
 use ghostlight_protocol::{Failure, InterruptReason, NotCompleted, Outcome, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::awaited::Awaited;
 use super::recorded_error::RecordedError;
 use crate::Error;
-use crate::info::{Milestone, RawOutcome, parse_json};
+use crate::context::nothing;
+use crate::info::{Milestone, RawOutcome};
 use crate::place::unless_stopped;
 use crate::shared::Shared;
 
-/// The place of a wait among those of a run: taken when the code asks for the wait, and not when it
+/// The position of a wait among those of a run: taken when the code asks for the wait, and not when it
 /// first polls, since `select!` polls in an order of chance.
-pub(crate) struct Place {
+pub(crate) struct Position {
     shared: Arc<Shared>,
     /// None inside a step, whose result is recorded instead.
     number: Option<u64>,
 }
 
-impl Place {
+impl Position {
     pub(crate) fn take(shared: &Arc<Shared>) -> Self {
         let mut inner = shared.lock();
         let number = inner.current_step.is_none().then(|| inner.journal.next_wait());
@@ -45,7 +46,7 @@ impl Place {
         self.number.map(|_| Arc::clone(&self.shared))
     }
 
-    /// The place of the wait's time limit among those of the run.
+    /// The position of the wait's time limit among those of the run.
     pub(crate) fn limit(&self) -> Option<u64> {
         self.number.map(journal::limit_of)
     }
@@ -66,8 +67,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// As [`Place::recorded`], for how another run ended.
+impl Position {
+    /// As [`Position::recorded`], for how another run ended.
     pub(super) async fn recorded_outcome<F>(self, of: Awaited, wait: F) -> Result<RawOutcome, Error>
     where
         F: Future<Output = Result<RawOutcome, Error>>,
@@ -197,8 +198,9 @@ impl Drop for Wait {
 #[derive(Serialize, Deserialize)]
 pub(super) struct RecordedOutcome {
     status: Status,
+    /// As it is: a [`Value`](serde_json::Value) does not hold every number. None stands for `null`.
     #[serde(default)]
-    output: Value,
+    output: Option<Box<RawValue>>,
     #[serde(default)]
     error: String,
     kind: Option<String>,
@@ -212,7 +214,7 @@ impl From<RawOutcome> for RecordedOutcome {
     fn from(outcome: RawOutcome) -> Self {
         let mut recorded = Self {
             status: outcome.status(),
-            output: Value::Null,
+            output: None,
             error: String::new(),
             kind: None,
             permanent: false,
@@ -220,7 +222,7 @@ impl From<RawOutcome> for RecordedOutcome {
             child_still_running: None,
         };
         match outcome {
-            Outcome::Completed(output) => recorded.output = parse_json(&output),
+            Outcome::Completed(output) => recorded.output = serde_json::from_slice(&output).ok(),
             Outcome::NotCompleted(NotCompleted::Error(failure)) => {
                 recorded.error = failure.message;
                 recorded.kind = failure.kind;
@@ -245,7 +247,10 @@ impl From<RecordedOutcome> for RawOutcome {
     fn from(recorded: RecordedOutcome) -> Self {
         let RecordedOutcome { status, output, error, kind, permanent, reason, .. } = recorded;
         Outcome::NotCompleted(match status {
-            Status::Completed => return Outcome::Completed(output.to_string().into_bytes()),
+            Status::Completed => {
+                let output = output.map_or_else(nothing, |output| output.get().as_bytes().to_vec());
+                return Outcome::Completed(output);
+            }
             Status::Aborted => NotCompleted::Aborted { reason: error },
             Status::Interrupted => NotCompleted::Interrupted {
                 error,

@@ -9,7 +9,7 @@ use ghostlight_protocol::{Outcome, RunId};
 
 use super::awaited::Awaited;
 use super::call::read_output;
-use super::recorded::{Place, RecordedMilestone};
+use super::recorded::{Position, RecordedMilestone};
 use crate::agent_ref::{AgentRef, milestone_timeout};
 use crate::info::{Inspection, Milestone};
 use crate::place;
@@ -60,10 +60,10 @@ impl<C: Child> Run<C> {
         Self { agent, inside, run_id, already_existed, kind: PhantomData }
     }
 
-    /// The place of a wait in the run whose code asks for it, if that is one.
-    fn place(&self) -> Option<Place> {
+    /// The position of a wait in the run whose code asks for it, if that is one.
+    fn position(&self) -> Option<Position> {
         let user = place::current(&self.agent.node);
-        user.as_ref().or(self.inside.as_ref()).map(Place::take)
+        user.as_ref().or(self.inside.as_ref()).map(Position::take)
     }
 
     /// The run's id.
@@ -85,14 +85,14 @@ impl<C: Child> Run<C> {
     /// # Cancel safety
     /// Dropping the future does nothing to the run.
     pub fn outcome(&self) -> impl Future<Output = Result<Outcome<C::Output>, Error>> + Send {
-        let place = self.place();
+        let position = self.position();
         async move {
-            let waiter = place.as_ref().and_then(Place::waiter);
+            let waiter = position.as_ref().and_then(Position::waiter);
             let wait = self.agent.outcome(&self.run_id, waiter.as_ref());
-            let outcome = match place {
-                Some(place) => {
+            let outcome = match position {
+                Some(position) => {
                     let of = Awaited::outcome(&self.agent.path, &self.run_id, C::TYPE);
-                    place.recorded_outcome(of, wait).await?
+                    position.recorded_outcome(of, wait).await?
                 }
                 None => wait.await?,
             };
@@ -126,14 +126,14 @@ impl<C: Child> Run<C> {
         name: &str,
         within: Duration,
     ) -> impl Future<Output = Result<Milestone, Error>> + Send {
-        let place = self.place();
-        let limit = place.as_ref().and_then(Place::limit);
+        let position = self.position();
+        let limit = position.as_ref().and_then(Position::limit);
         async move {
-            let waiter = place.as_ref().and_then(Place::waiter).zip(limit);
+            let waiter = position.as_ref().and_then(Position::waiter).zip(limit);
             let wait = self.agent.milestone(&self.run_id, name, within, waiter);
-            let Some(place) = place else { return wait.await };
+            let Some(position) = position else { return wait.await };
             let of = Awaited::milestone(&self.agent.path, &self.run_id, C::TYPE, name);
-            let recorded = place.recorded(of, async {
+            let recorded = position.recorded(of, async {
                 match wait.await {
                     Ok(milestone) => Ok(RecordedMilestone::Reached(milestone)),
                     // Both decide what the code does next.

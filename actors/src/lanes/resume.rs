@@ -137,11 +137,11 @@ pub(super) async fn resume(
         // A timer of an earlier wait.
         Phase::Starting | Phase::Running if cause == Cause::Woken => return Ok(LaneEnd::UNCHANGED),
         Phase::Starting | Phase::Running => {
-            let began_here = began_here(args, run).await?;
-            if is_parked(&stored.record) && began_here {
+            if is_parked_here(args, run, &stored.record).await? {
                 node.live.set_left(run, true);
                 return Ok(LaneEnd::FREE);
             }
+            let began_here = began_here(args, run).await?;
             let read = Past::read(&node.committer, run).await?;
             // What this process has begun, and has not given an actor, was not entered: its parent was
             // lost on the way. No attempt is lost with it.
@@ -154,6 +154,7 @@ pub(super) async fn resume(
             } else if !began_here || node.live.is_lost(run) {
                 decided = lose_attempt(args, &mut stored, read.progress_end, now_ms)?;
             }
+            stored.record.state = stored.record.state.entered_again();
             past = Some(read);
         }
     }
@@ -210,9 +211,21 @@ fn applied(record: &RunRecord, event: Event) -> Result<ghostlight_protocol::RunS
     })
 }
 
-/// The code did not fit the journal: the run waits for the next incarnation.
+/// The code did not fit the journal: the run waits for the next incarnation. Once that has entered it
+/// again, the interruption stands, and the run is like any other.
 fn is_parked(record: &RunRecord) -> bool {
-    record.state.interrupted.is_some_and(|i| i.reason == Some(InterruptReason::JournalMismatch))
+    record.state.interrupted.is_some_and(|i| {
+        i.reason == Some(InterruptReason::JournalMismatch) && i.child_still_running == Some(false)
+    })
+}
+
+/// Whether the run is parked, and this process leaves it so.
+pub(super) async fn is_parked_here(
+    args: &AgentArgs,
+    run: RunKey,
+    record: &RunRecord,
+) -> Result<bool, Error> {
+    Ok(is_parked(record) && began_here(args, run).await?)
 }
 
 async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {

@@ -13,6 +13,7 @@ use storage::records::{
 use storage::{Batch, Changes, Expect, Key};
 
 use super::cancel::abort;
+use super::resume::is_parked_here;
 use super::{
     Cancelled, Entering, LaneEnd, Owned, Stored, is_cleared, not_entered, outcome, spawn,
     unless_cancelled,
@@ -351,8 +352,11 @@ async fn join(args: &AgentArgs, start: &StartRun, executed: bool) -> Result<Star
     };
     joins(&stored.record, start, args.node.live.is_stopping(run))?;
     let ended = outcome(committer, run, &stored.record).await?;
-    // An interrupted run that is executed again may still end well: wait for it.
-    let outcome = ended.filter(|_| stored.record.state.status().is_hard() || !executed);
+    // Only a parked run comes to no other end as long as this process lives. Any other interrupted run
+    // goes on, or is about to: in its code, or outside memory.
+    let is_over = stored.record.state.status().is_hard()
+        || !executed && is_parked_here(args, run, &stored.record).await?;
+    let outcome = ended.filter(|_| is_over);
     Ok(Started { already_existed: true, outcome })
 }
 

@@ -36,6 +36,13 @@ pub(crate) struct InFlight {
     ends: bool,
 }
 
+impl InFlight {
+    /// The log's head as the store has it.
+    pub(super) fn head_before(&self) -> Head {
+        self.before.0
+    }
+}
+
 impl RunActorState {
     /// Begins the next commit, if there is anything to record and none is in flight.
     pub(crate) fn pump(&mut self, myself: &ActorRef<RunMsg>) {
@@ -121,7 +128,10 @@ impl RunActorState {
             Err(error @ storage::Error::TooLarge { .. }) if !self.refused => {
                 return self.refused(myself, &done, &error);
             }
-            Err(error) => return self.lost(myself, &error),
+            Err(error) => {
+                (self.writer.head, self.writer.head_revision) = done.before;
+                return self.lost(myself, &error);
+            }
         }
         let (node, run) = (&self.shared.node, &self.shared.path);
         if !done.entries.iter().all(|entry| node.seen(Seen::Durable { run, entry })) {

@@ -192,9 +192,19 @@ impl RunActorState {
 
     /// The code asks for something else than the log has: the run waits for better code.
     pub(crate) fn mismatch(&mut self, myself: &ActorRef<RunMsg>, mismatch: Mismatch) {
-        if matches!(self.ending, Ending::Working) && !self.state().cancelling {
-            self.leave(myself, Leaving::Parked { mismatch });
+        if !matches!(self.ending, Ending::Working) {
+            return;
         }
+        if self.state().cancelling {
+            tracing::warn!(
+                run_id = %self.shared.run_id,
+                agent = %self.shared.path,
+                %mismatch,
+                "the code of a cancelled run is dropped: it does not fit its journal"
+            );
+            return self.grace_over(myself);
+        }
+        self.leave(myself, Leaving::Parked { mismatch });
     }
 
     fn leave(&mut self, myself: &ActorRef<RunMsg>, leaving: Leaving) {

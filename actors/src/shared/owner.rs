@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use ghostlight_protocol::journal::Mismatch;
+use ghostlight_protocol::journal::{Mismatch, Outside};
 use ghostlight_storage::records::LogEntry;
 
 use super::{Done, Dormant, Frozen, Shared};
@@ -73,15 +73,21 @@ impl Shared {
         let waiting = inner.durable_wakers.split_off(&(number + 1));
         let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
         wakers.extend(woken.into_values().flatten());
+        if !wakers.is_empty() && inner.journal.is_standing() && !inner.journal.is_caught_up() {
+            // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
+            wakers.extend(inner.code.clone());
+        }
         for done in done {
             let completed = match done {
                 Done::Call(call, result) => Some((call, result)),
                 Done::Act => inner.pending_acts.pop_front().map(|call| (call, Ok(Vec::new()))),
             };
             if let Some((call, result)) = completed {
-                let wake = inner.journal.complete(call, result);
-                wakers.extend(inner.take_wakers(wake));
+                inner.journal.complete(call, result);
             }
+        }
+        if inner.journal.is_standing() {
+            wakers.extend(self.release(&mut inner, Outside::MayWake));
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);

@@ -9,9 +9,11 @@ use super::{Inner, Shared};
 use crate::messages::RunMsg;
 
 impl Shared {
-    /// Called when the code is about to be polled.
-    pub(crate) fn polled(&self) {
+    /// Called when the code is about to be polled, with its waker, the same in all its life. One clone
+    /// of it is kept beside those that [`Shared::kept`] counts.
+    pub(crate) fn polled(&self, waker: &Waker) {
         let mut inner = self.lock();
+        inner.code.get_or_insert_with(|| waker.clone());
         if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
             inner.outside_told = true;
             tracing::warn!(
@@ -31,7 +33,8 @@ impl Shared {
         }
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
-                self.shared.lock().cancel_wakers.remove(&self.number);
+                let inner = &mut *self.shared.lock();
+                inner.cancel_wakers.remove(&self.number, inner.code.as_ref());
             }
         }
         let number = {
@@ -41,22 +44,46 @@ impl Shared {
         };
         let waits = Waits { shared: self, number };
         poll_fn(|cx| {
-            let mut inner = self.lock();
+            let mut guard = self.lock();
+            let inner = &mut *guard;
             // Asked under the lock, so that none is added once all were taken to be woken.
             if self.token.is_cancelled() {
                 return Poll::Ready(());
             }
-            inner.cancel_wakers.insert(waits.number, cx.waker().clone());
+            inner.cancel_wakers.insert(waits.number, cx.waker(), inner.code.as_ref());
             Poll::Pending
         })
         .await;
     }
 
-    /// Tells the code that the run is cancelled.
-    pub(crate) fn cancel(&self) {
+    /// Tells the code that the run is cancelled. Code that still repeats what the log has is told once
+    /// it stands still and can be told nothing else: it was in the middle of its work when the cancel
+    /// came, and comes to what it had begun to do then by the same way. Returns whether the run was not
+    /// cancelled before.
+    pub(crate) fn cancel(&self) -> bool {
+        if self.cancelled.is_cancelled() {
+            return false;
+        }
+        self.cancelled.cancel();
+        let mut inner = self.lock();
+        let wakers = match inner.journal.is_behind() && !inner.journal.is_standing() {
+            true => Vec::new(),
+            false => self.tell_cancel(&mut inner),
+        };
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Whether the code has yet to be told that the run is cancelled.
+    fn owes_cancel(&self) -> bool {
+        self.cancelled.is_cancelled() && !self.token.is_cancelled()
+    }
+
+    fn tell_cancel(&self, inner: &mut Inner) -> Vec<Waker> {
+        // Nobody waits for the token itself.
         self.token.cancel();
-        let wakers = std::mem::take(&mut self.lock().cancel_wakers);
-        wakers.into_values().for_each(Waker::wake);
+        inner.cancel_wakers.take_all().collect()
     }
 
     /// Why the code does not fit the log, if it does not.
@@ -64,14 +91,11 @@ impl Shared {
         self.lock().mismatch.take()
     }
 
-    /// How many clones of this waker are kept here.
-    pub(crate) fn kept(&self, waker: &Waker) -> usize {
+    /// How many clones of the code's waker are kept here for what the code waits for, but for the disk,
+    /// which is outside of the journal.
+    pub(crate) fn kept(&self) -> usize {
         let inner = self.lock();
-        let durable = inner.durable_wakers.values().flatten();
-        let cancels = inner.cancel_wakers.values();
-        let calls = inner.call_wakers.values();
-        let kept = calls.chain(durable).chain(&inner.room_wakers).chain(cancels);
-        kept.filter(|kept| kept.will_wake(waker)).count()
+        inner.call_wakers.of_code() + inner.cancel_wakers.of_code()
     }
 
     /// Called when the code was polled to a standstill. `outside`: whether anything but what it has
@@ -79,6 +103,9 @@ impl Shared {
     /// [`Journal::is_in_doubt`].
     pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
         let mut inner = self.lock();
+        // The disk wakes it in time, however slow it is, and it may ask for more then.
+        let waits_for_disk = inner.waits_for_disk();
+        let outside = if waits_for_disk { Outside::MayWake } else { outside };
         let wakers = self.release(&mut inner, outside);
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
@@ -86,7 +113,7 @@ impl Shared {
             && !inner.reads_source
             && inner.probed == 0
             && !inner.waits_for_context();
-        let in_doubt = inner.frozen.is_none() && inner.journal.is_in_doubt();
+        let in_doubt = inner.frozen.is_none() && !waits_for_disk && inner.journal.is_in_doubt();
         let doubt = in_doubt.then_some(inner.activity);
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
@@ -98,17 +125,25 @@ impl Shared {
     }
 
     /// Releases what is next to code that stands still, until somebody is there to take it.
-    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
+    pub(super) fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
+            let owes_cancel = self.owes_cancel();
+            let mut wakers = Vec::new();
             match inner.journal.standstill(outside) {
-                Ok(Wake::Nobody) => break,
+                Ok(Wake::Nobody) if !owes_cancel => break,
+                Ok(Wake::One(call)) => wakers = inner.take_wakers(Wake::One(call)),
                 Ok(wake) => {
-                    let wakers = inner.take_wakers(wake);
-                    if !wakers.is_empty() {
-                        return wakers;
+                    wakers = inner.take_wakers(wake);
+                    if owes_cancel {
+                        wakers.extend(self.tell_cancel(inner));
                     }
                 }
+                // What it has not asked for so far may be what it does once it is told.
+                Err(_) if owes_cancel => wakers = self.tell_cancel(inner),
                 Err(mismatch) => self.mismatch(inner, mismatch),
+            }
+            if !wakers.is_empty() {
+                return wakers;
             }
         }
         Vec::new()

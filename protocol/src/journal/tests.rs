@@ -54,8 +54,8 @@ fn nothing_is_executed_before_the_log_is_used_up() {
     assert_eq!(stand(&mut journal), Wake::All);
     assert_eq!(ask(&mut journal, "lost"), Told::Execute);
     assert_eq!(ask(&mut journal, "lost"), Told::Pending, "execution is said once");
-    assert_eq!(journal.complete(step("lost"), 7), Wake::Nobody, "the code is being polled");
-    assert_eq!(ask(&mut journal, "lost"), Told::Pending);
+    journal.complete(step("lost"), 7);
+    assert_eq!(ask(&mut journal, "lost"), Told::Pending, "the code is being polled");
     assert_eq!(stand(&mut journal), Wake::One(step("lost")));
     assert_eq!(ask(&mut journal, "lost"), Told::Ready(7));
 }
@@ -68,13 +68,33 @@ fn one_completion_at_a_time_reaches_code_that_stands_still() {
     assert_eq!(ask(&mut journal, "b"), Told::Execute);
     assert_eq!(stand(&mut journal), Wake::Nobody);
     assert!(journal.is_standing());
-    assert_eq!(journal.complete(step("b"), 2), Wake::One(step("b")));
-    assert_eq!(journal.complete(step("a"), 1), Wake::Nobody, "the code was just woken");
+    journal.complete(step("b"), 2);
+    journal.complete(step("a"), 1);
+    assert_eq!(stand(&mut journal), Wake::One(step("b")));
+    assert!(!journal.is_standing(), "the code was just woken");
     journal.polled();
     assert_eq!(ask(&mut journal, "a"), Told::Pending);
     assert_eq!(ask(&mut journal, "b"), Told::Ready(2));
     assert_eq!(stand(&mut journal), Wake::One(step("a")));
     assert_eq!(ask(&mut journal, "a"), Told::Ready(1));
+}
+
+#[test]
+fn code_is_behind_until_it_was_told_and_has_done_all_that_the_log_has() {
+    assert!(!journal(&[]).is_behind());
+    let mut told = journal(&[("a", 1)]);
+    open(&mut told, &["a"]);
+    assert!(told.is_behind());
+    assert_eq!(stand(&mut told), Wake::One(step("a")));
+    assert_eq!(ask(&mut told, "a"), Told::Ready(1));
+    assert!(told.is_behind(), "it may have done more at the time");
+    assert_eq!(stand(&mut told), Wake::All);
+    assert!(!told.is_behind());
+
+    let mut done = Journal::new([Recorded::Act(Act::Chunk, 0)]);
+    assert!(done.is_behind());
+    assert_eq!(done.act(&Act::Chunk), Ok(Acted::Recorded(0)));
+    assert!(!done.is_behind());
 }
 
 #[test]
@@ -95,8 +115,8 @@ fn a_completion_for_a_dropped_future_is_dropped() {
     open(&mut journal, &["a", "b"]);
     assert_eq!(ask(&mut journal, "a"), Told::Execute);
     journal.close(&step("a"));
+    journal.complete(step("a"), 1);
     assert_eq!(stand(&mut journal), Wake::Nobody);
-    assert_eq!(journal.complete(step("a"), 1), Wake::Nobody);
     assert_eq!(ask(&mut journal, "b"), Told::Execute);
     assert!(!journal.spent.is_empty() && journal.completions.is_empty());
 }
@@ -342,7 +362,7 @@ fn drive(seed: u64, log: &[(String, u32)], taken: &mut Vec<(String, u32)>) {
             while !executing.is_empty() {
                 let key = executing.swap_remove(roll(executing.len() as u64) as usize);
                 let result = key.len() as u32;
-                let _ = journal.complete(step(&key), result);
+                journal.complete(step(&key), result);
             }
             if !progress {
                 let _ = journal.standstill(Outside::MayWake).unwrap();

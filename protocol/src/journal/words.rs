@@ -24,7 +24,7 @@ impl std::fmt::Display for Call {
     }
 }
 
-/// Something that the code does outside steps and that has a place in the log of its own.
+/// Something that the code does outside steps and that has a position in the log of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// A chunk.

@@ -13,6 +13,7 @@ use super::disk::{Disk, Fault};
 type Body =
     dyn for<'a> Fn(&'a RunContext, Value) -> BoxFuture<'a, Result<Value, RunError>> + Send + Sync;
 
+#[derive(Clone)]
 pub(crate) struct Code {
     body: Arc<Body>,
     recovery: RecoveryPolicy,
