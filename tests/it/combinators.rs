@@ -4,11 +4,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use ghostlight::prelude::*;
 use ghostlight::testing::{ReplayError, replay_check};
 use ghostlight::{InterruptReason, Limits};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -268,4 +270,87 @@ async fn what_is_recorded_for_a_future_that_nobody_polls_holds_nobody_up() {
     let data = Data::new();
     begin(&data, make()).await;
     assert_eq!(end(&data.start(make()).await).await.completed().unwrap(), json!("end"));
+}
+
+/// Two steps in a combinator that is not polled again once the first of them has woken it.
+fn held(cx: &RunContext) -> FuturesUnordered<impl Future<Output = Result<(), RunError>>> {
+    (0..2).map(|n| step(cx, "held", n)).collect()
+}
+
+/// Whether this code ends, and ends again when it is entered with all that it did before the end.
+async fn ends(child: impl Fn() -> Code) {
+    let data = Data::new();
+    begin(&data, child()).await;
+    assert_eq!(end(&data.start(child()).await).await.completed().unwrap(), json!("end"));
+}
+
+/// The last step, which attempt 1 does not finish.
+async fn last(cx: &RunContext) -> Result<Value, RunError> {
+    step(cx, "c", 0).await?;
+    cx.step("last", async || {
+        if cx.attempt() == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(json!("end"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_in_a_combinator_that_is_polled_no_more_hold_nobody_up() {
+    ends(|| {
+        code(|cx, _| {
+            Box::pin(async move {
+                let mut held = held(cx);
+                assert!(futures_util::poll!(held.next()).is_pending());
+                let ended = last(cx).await;
+                drop(held);
+                ended
+            })
+        })
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_losers_of_a_select_may_be_awaited_after_other_steps() {
+    ends(|| {
+        code(|cx, _| {
+            Box::pin(async move {
+                let mut held = held(cx);
+                tokio::select! {
+                    biased;
+                    urgent = step(cx, "urgent", 0) => urgent?,
+                    first = held.next() => first.unwrap()?,
+                }
+                step(cx, "between", 0).await?;
+                while let Some(held) = held.next().await {
+                    held?;
+                }
+                last(cx).await
+            })
+        })
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_step_whose_polled_clone_is_gone_holds_nobody_up() {
+    ends(|| {
+        code(|cx, _| {
+            Box::pin(async move {
+                let shared = step(cx, "shared", 0).map(Result::unwrap).shared();
+                tokio::select! {
+                    biased;
+                    urgent = step(cx, "urgent", 0) => urgent?,
+                    () = shared.clone() => {}
+                }
+                step(cx, "between", 0).await?;
+                shared.await;
+                last(cx).await
+            })
+        })
+    })
+    .await;
 }

@@ -73,10 +73,6 @@ impl Shared {
         let waiting = inner.durable_wakers.split_off(&(number + 1));
         let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
         wakers.extend(woken.into_values().flatten());
-        if !wakers.is_empty() && inner.journal.is_standing() && !inner.journal.is_caught_up() {
-            // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
-            wakers.extend(inner.code.clone());
-        }
         for done in done {
             let completed = match done {
                 Done::Call(call, result) => Some((call, result)),
@@ -87,7 +83,13 @@ impl Shared {
             }
         }
         if inner.journal.is_standing() {
-            wakers.extend(self.release(&mut inner, Outside::MayWake));
+            let is_judged = wakers.is_empty() || inner.journal.is_caught_up();
+            let released = self.release(&mut inner, Outside::MayWake);
+            if released.is_empty() && !is_judged {
+                // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
+                wakers.extend(inner.code.clone());
+            }
+            wakers.extend(released);
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);

@@ -124,7 +124,9 @@ impl Shared {
         doubt
     }
 
-    /// Releases what is next to code that stands still, until somebody is there to take it.
+    /// Releases what is next to code that stands still, until somebody is there to take it. Returns the
+    /// wakers of those and, last, of the code itself: a combinator that was woken and not polled since,
+    /// or whose poller is gone, passes nothing on, and what follows is released at the next standstill.
     pub(super) fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
             let owes_cancel = self.owes_cancel();
@@ -143,6 +145,10 @@ impl Shared {
                 Err(mismatch) => self.mismatch(inner, mismatch),
             }
             if !wakers.is_empty() {
+                if let Some(code) = &inner.code {
+                    wakers.retain(|waker| !waker.will_wake(code));
+                    wakers.push(code.clone());
+                }
                 return wakers;
             }
         }
