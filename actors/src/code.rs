@@ -4,7 +4,7 @@ mod panics;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
@@ -130,10 +130,18 @@ impl Watch {
         polled
     }
 
-    fn standstill(&mut self, shared: &Shared, cx: &mut Context<'_>) {
+    /// Whether anything but what `kept` counts may wake the code, or has just done so.
+    fn outside(&self, kept: impl FnOnce() -> usize) -> Outside {
         // Held by us, by the waker of this poll, by `shared`, and by whatever else may wake the code.
         let held = Arc::strong_count(&self.waker) - 3;
-        let mut outside = if held > shared.kept() { Outside::MayWake } else { Outside::Nothing };
+        // The count is read relaxed: what was done before a clone was dropped is seen from here on.
+        fence(Ordering::Acquire);
+        // Another thread may have woken the code since it was polled, and dropped its clone by that.
+        if self.is_woken() || held > kept() { Outside::MayWake } else { Outside::Nothing }
+    }
+
+    fn standstill(&mut self, shared: &Shared, cx: &mut Context<'_>) {
+        let mut outside = self.outside(|| shared.kept());
         while let Some(activity) = shared.standstill(outside) {
             let doubt = match self.doubt.take().filter(|doubt| doubt.activity == activity) {
                 Some(doubt) => self.doubt.insert(doubt),
@@ -151,3 +159,6 @@ impl Watch {
         self.doubt = None;
     }
 }
+
+#[cfg(test)]
+mod tests;
