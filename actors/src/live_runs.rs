@@ -1,7 +1,7 @@
 //! The runs whose actors are alive.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use ghostlight_protocol::{AgentPath, RunId, RunKey};
 use ractor::ActorRef;
@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::messages::RunMsg;
+use crate::shared::Shared;
 
 /// The runs whose actors are alive. The store is the authority; this is for finding them.
 #[derive(Default)]
@@ -43,11 +44,23 @@ struct LiveRun {
 }
 
 /// The task of a run's code.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct CodeTask {
     pub(crate) task: AbortHandle,
+    /// Weak, since it leads to the node, which holds this.
+    pub(crate) shared: Weak<Shared>,
     /// The task has ended, and so has every blocking call that it made.
     pub(crate) gone: CancellationToken,
+}
+
+impl CodeTask {
+    /// Drops code whose actor was lost.
+    pub(crate) fn leave(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.leave();
+        }
+        self.task.abort();
+    }
 }
 
 impl LiveRuns {

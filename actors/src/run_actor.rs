@@ -237,7 +237,11 @@ impl RunActorState {
         let task = shared.node.spawn(tracing::Instrument::instrument(code, span));
         self.code = Some(task.abort_handle());
         let gone = CancellationToken::new();
-        let code = CodeTask { task: task.abort_handle(), gone: gone.clone() };
+        let code = CodeTask {
+            task: task.abort_handle(),
+            shared: Arc::downgrade(&shared),
+            gone: gone.clone(),
+        };
         shared.node.live.entered(shared.run, code);
         let myself = myself.clone();
         // The code has ended when its task has, and every blocking call it has made.

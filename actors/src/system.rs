@@ -270,7 +270,7 @@ impl Node {
             // The actor has crashed, and the code outlives it. Nobody enters the run again before it is
             // gone.
             Some(code) => {
-                code.task.abort();
+                code.leave();
                 self.spawn(async move {
                     code.gone.cancelled().await;
                     gone();

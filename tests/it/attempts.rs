@@ -375,3 +375,40 @@ async fn a_run_whose_actor_crashes_is_entered_again_when_its_code_is_gone() {
     assert_eq!(*counts.lock().unwrap(), (0, 1), "nobody was inside twice at once");
     system.crash().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_of_the_actor_cancels_no_run_that_the_code_awaits() {
+    let begun = Arc::new(Mutex::new(0));
+    let kids = Arc::clone(&begun);
+    let child = code(move |cx, input| {
+        let kids = Arc::clone(&kids);
+        Box::pin(async move {
+            // Stays in memory meanwhile.
+            let long = cx.step("long", async || {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                Ok(cx.attempt())
+            });
+            if input == json!("kid") {
+                *kids.lock().unwrap() += 1;
+                return Ok(json!(long.await?));
+            }
+            let kid = cx.agent::<Code>().run::<Code>(json!("kid")).id("kid").cancel_on_drop();
+            let (kid, long) = tokio::join!(kid, long);
+            Ok(json!([kid?.completed().unwrap(), long?]))
+        })
+    });
+    let data = Data::new();
+    let system = data.start(child).await;
+    let assistant = assistant(&system);
+    let run = assistant.start::<Code>(json!(null)).id("r").await.unwrap();
+    until("the kid's entry", async || *begun.lock().unwrap() == 1).await;
+    let path = assistant.agent_ref().path().child(Code::TYPE, &"r".parse().unwrap()).unwrap();
+    assert!(ghostlight::testing::crash_run(&system, &path));
+    let end = timeout(LIMIT, run.outcome()).await.unwrap().unwrap();
+    assert_eq!(
+        end.completed().unwrap(),
+        json!([1, 2]),
+        "the kid goes on, and its parent begins anew"
+    );
+    system.crash().await;
+}

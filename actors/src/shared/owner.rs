@@ -28,6 +28,11 @@ impl Shared {
         self.lock().frozen = Some(why);
     }
 
+    /// As [`Shared::stop`], for a run that is entered again unless something else was decided.
+    pub(crate) fn leave(&self) {
+        self.lock().frozen.get_or_insert(Frozen::Left);
+    }
+
     /// Why nothing that the code asks for happens any more, if that is so.
     pub(crate) fn frozen(&self) -> Option<Frozen> {
         self.lock().frozen
