@@ -43,13 +43,17 @@ pub(super) async fn cancel(
 }
 
 /// What a run that rests has begun may be at work: its code is entered once more, to come to its end.
+/// Without its code it ends at once, as it would in an agent that does not rest.
 async fn try_cancel_resting(
     args: &AgentArgs,
     run_id: &RunId,
     reason: &str,
 ) -> Result<LaneEnd, Error> {
     match Stored::read(args, run_id).await? {
-        Some(stored) if !ends_by_cancel(stored.record.state.phase) => {
+        Some(stored)
+            if !ends_by_cancel(stored.record.state.phase)
+                && args.node.kinds.executes(&stored.record.agent_type) =>
+        {
             let run = RunKey::new(&args.path, run_id);
             request_cancel(&args.node.committer, run, stored, reason).await?;
             super::resume::resume(args, run_id, Cause::Orphaned, None).await
