@@ -26,7 +26,8 @@ pub(super) async fn cancel(
     reason: String,
     reply: Reply<()>,
 ) -> LaneEnd {
-    let cancelled = match args.node.rests(&args.path) {
+    let rests = args.node.rests(&args.path);
+    let cancelled = match rests {
         true => try_cancel_resting(args, run_id, &reason).await,
         false => try_cancel(args, run_id, &reason).await,
     };
@@ -36,8 +37,8 @@ pub(super) async fn cancel(
             end
         }
         Err(error) => {
-            let _ = reply.send(Err(error));
-            LaneEnd::UNCHANGED
+            let _ = reply.send(Err(error.clone()));
+            LaneEnd { not_cancelled: rests.then_some(error), ..LaneEnd::UNCHANGED }
         }
     }
 }
