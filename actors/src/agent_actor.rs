@@ -228,14 +228,14 @@ impl AgentState {
                 Operation::Cancel { reason, reply }
             }
             RunRequest::Tail(reply) => Operation::Tail { reply },
-            RunRequest::Clear(reply) if is_resting => {
+            RunRequest::Clear(reply, due) if is_resting => {
                 // What it has begun may be at work: it comes to its end first.
                 self.resting.remove(&run_id);
-                let pending = VecDeque::from([RunRequest::Clear(reply)]);
+                let pending = VecDeque::from([RunRequest::Clear(reply, due)]);
                 self.lanes.insert(run_id.clone(), Lane::Busy(pending));
                 Operation::Cancel { reason: lanes::CLEARED.to_owned(), reply: oneshot::channel().0 }
             }
-            RunRequest::Clear(reply) => Operation::Clear { reply },
+            RunRequest::Clear(reply, _) => Operation::Clear { reply },
             RunRequest::Recover(reply) if is_resting => {
                 if let Some(reply) = reply {
                     let _ = reply.send(Ok(false));
@@ -316,7 +316,7 @@ impl AgentState {
         for request in pending {
             match (&end.not_cancelled, request) {
                 // It would only cancel it again, and again, or clear what was not cancelled.
-                (Some(error), RunRequest::Clear(reply)) => _ = reply.send(Err(error.clone())),
+                (Some(error), RunRequest::Clear(reply, _)) => _ = reply.send(Err(error.clone())),
                 (_, request) => self.request(myself, run_id.clone(), request),
             }
         }
