@@ -228,14 +228,14 @@ impl AgentState {
                 Operation::Cancel { reason, reply }
             }
             RunRequest::Tail(reply) => Operation::Tail { reply },
-            RunRequest::Clear(reply) if is_resting => {
+            RunRequest::Clear(reply, due) if is_resting => {
                 // What it has begun may be at work: it comes to its end first.
                 self.resting.remove(&run_id);
-                let pending = VecDeque::from([RunRequest::Clear(reply)]);
+                let pending = VecDeque::from([RunRequest::Clear(reply, due)]);
                 self.lanes.insert(run_id.clone(), Lane::Busy(pending));
-                Operation::Cancel { reason: "cleared".to_owned(), reply: oneshot::channel().0 }
+                Operation::Cancel { reason: lanes::CLEARED.to_owned(), reply: oneshot::channel().0 }
             }
-            RunRequest::Clear(reply) => Operation::Clear { reply },
+            RunRequest::Clear(reply, _) => Operation::Clear { reply },
             RunRequest::Recover(reply) if is_resting => {
                 if let Some(reply) = reply {
                     let _ = reply.send(Ok(false));
@@ -294,6 +294,10 @@ impl AgentState {
             Some(Admission::Failed) => self.pass_over(&run_id),
             None => {}
         }
+        if end.not_cancelled.is_some() && end.entering.is_none() {
+            // Its code was not entered: what it has begun may be at work as before.
+            self.resting.insert(run_id.clone());
+        }
         if let Some(entering) = end.entering {
             let (cancel, cancelled) = oneshot::channel();
             let shown = matches!(entering, Entering::Again(_));
@@ -311,8 +315,8 @@ impl AgentState {
         }
         for request in pending {
             match (&end.not_cancelled, request) {
-                // It would only cancel it again, and again.
-                (Some(error), RunRequest::Clear(reply)) => _ = reply.send(Err(error.clone())),
+                // It would only cancel it again, and again, or clear what was not cancelled.
+                (Some(error), RunRequest::Clear(reply, _)) => _ = reply.send(Err(error.clone())),
                 (_, request) => self.request(myself, run_id.clone(), request),
             }
         }

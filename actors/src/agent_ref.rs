@@ -368,7 +368,8 @@ impl AgentRef {
             let page = self.list(filter, after.as_ref(), 500).await?;
             for run in &page.runs {
                 let run_id = RunId::new(&run.run_id)?;
-                cleared += usize::from(self.ask(&run_id, RunRequest::Clear).await?);
+                cleared +=
+                    usize::from(self.ask(&run_id, |reply| RunRequest::Clear(reply, None)).await?);
                 self.answered(&run_id, Answer::Cleared);
             }
             match page.next {

@@ -118,7 +118,7 @@ pub(crate) struct LaneEnd {
     /// By how much the queue's length differs from what was counted.
     pub(crate) queued: isize,
     pub(crate) admission: Option<Admission>,
-    /// Why the run, which goes on, was not cancelled.
+    /// Why the run, which goes on or rests, was not cancelled.
     pub(crate) not_cancelled: Option<Error>,
     /// A reader who may see the run only once it has left the queue.
     pub(crate) hidden: Option<Reply<Option<()>>>,

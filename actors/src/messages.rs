@@ -6,6 +6,7 @@ use ghostlight_protocol::RunId;
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage as storage;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::Error;
@@ -54,7 +55,8 @@ pub(crate) enum RunRequest {
     Cancel(String, Reply<()>),
     /// Answered once the run may be tailed; `None` for an unknown run.
     Tail(Reply<Option<()>>),
-    Clear(Reply<bool>),
+    /// With when it gives up, if it waits for the run's task.
+    Clear(Reply<bool>, Option<Instant>),
     /// The run's timer is due, or something has happened that it waits for.
     Wake,
     /// The run is live in the store, and nobody executes it. Answered once that is mended, with
@@ -70,7 +72,7 @@ pub(crate) enum AgentMsg {
     Run(RunId, RunRequest),
     /// A run's actor has ended, and its code's task before it.
     Exited(RunId, RunExit),
-    /// A clear has waited long enough for the run's task.
+    /// A clear may have waited long enough for the run's task.
     ClearOverdue(RunId),
     /// The operation in a run's lane is done; `Err` is the text of a panic.
     LaneDone(RunId, Result<LaneEnd, String>),

@@ -132,6 +132,34 @@ async fn has_run_wants_the_exact_id_and_type() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clear_waits_as_long_as_the_one_before_it() {
+    let worker = Worker::default();
+    let bench = worker.bench.clone();
+    let limits = Limits { cancel_grace: Duration::MAX, ..Limits::default() };
+    let builder = SystemBuilder::on_memory_store(MemoryStore::new()).limits(limits);
+    let system = builder.agent(Assistant).child(worker).start().await.unwrap();
+    let assistant = system.agent::<Assistant>("a").unwrap();
+    assistant.start::<Worker>(hold("g")).id("x").await.unwrap();
+    bench.seen("enter x", 1).await;
+    let began = tokio::time::Instant::now();
+    let all = RunFilter::default();
+    let first = async {
+        let refused = assistant.clear(&all).await.unwrap_err();
+        assert!(matches!(refused, Error::StillStopping(_)), "{refused:?}");
+        let waited = began.elapsed();
+        bench.open("g");
+        waited
+    };
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assistant.clear(&all).await
+    };
+    let (waited, cleared) = tokio::join!(first, second);
+    assert_eq!(waited.as_secs(), 60);
+    assert_eq!(cleared.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grace_time_without_end_is_waited_for_by_no_clear_and_by_nothing_later() {
     let worker = Worker::default();
     let bench = worker.bench.clone();

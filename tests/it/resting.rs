@@ -1,11 +1,13 @@
 //! A system that goes on with the runs of one agent alone.
 
 use ghostlight::prelude::*;
-use ghostlight::storage::MemoryStore;
-use ghostlight::{AgentPath, Lookup, RunFilter, SystemBuilder};
+use ghostlight::protocol::RunKey;
+use ghostlight::storage::{Key as StoreKey, MemoryStore};
+use ghostlight::{AgentPath, Error, Lookup, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Capped, Do, Worker, bounded, hold, say};
 use crate::support::Assistant;
+use crate::support::unreadable::Unreadable;
 
 async fn started(
     store: &MemoryStore,
@@ -68,6 +70,37 @@ async fn runs_of_others_rest_and_are_shown_cancelled_and_cleared() {
             run.outcome().await.unwrap().completed().unwrap();
         }
         assert_eq!(bench.entered(), ["1", "2", "5", "1", "2", "4", "6"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clear_that_cannot_cancel_a_resting_run_says_so_and_leaves_it() {
+    bounded(async {
+        let (store, bench) = (Unreadable::default(), Bench::default());
+        let builder = || {
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            SystemBuilder::on_backend(store.clone()).agent(Capped(2, AtCap::Queue)).child(worker)
+        };
+        let system = builder().start().await.unwrap();
+        let capped = system.agent::<Capped>("a").unwrap();
+        capped.start::<Worker>(Do::UntilCancelled).id("1").await.unwrap();
+        bench.seen("enter 1", 1).await;
+        system.crash().await;
+
+        let other = AgentPath::root("Capped", "b").unwrap();
+        let system = builder().resume_only(other).start().await.unwrap();
+        let capped = system.agent::<Capped>("a").unwrap();
+        let run = RunKey::new(capped.agent_ref().path(), &"1".parse().unwrap());
+        for _ in 0..2 {
+            store.fail(StoreKey::log(run), 1);
+            let refused = capped.clear(&RunFilter::default()).await.unwrap_err();
+            assert!(matches!(refused, Error::Storage(_)), "{refused:?}");
+            assert_eq!(bench.entered(), ["1"]);
+        }
+        assert_eq!(capped.clear(&RunFilter::default()).await.unwrap(), 1);
+        assert_eq!(bench.entered(), ["1", "1"]);
+        assert_eq!(bench.count("cancelled 1"), 1);
     })
     .await;
 }

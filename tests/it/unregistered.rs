@@ -98,6 +98,44 @@ async fn a_clear_passes_a_type_that_is_not_registered() {
     assert_eq!(kid.lookup("grandkid").await.unwrap(), Lookup::Cleared);
 }
 
+/// Without the type between, and without going on with any of them.
+async fn resting_without_kid(data: &Data) -> System {
+    let builder = data.builder().agent(Assistant).child(forever()).park_unregistered();
+    builder.resume_only(AgentPath::root("Assistant", "other").unwrap()).start().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_of_a_resting_run_passes_a_type_that_is_not_registered() {
+    let data = Data::new();
+    three_generations(&data).await;
+    let system = resting_without_kid(&data).await;
+    let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
+    timeout(LIMIT, run.cancel("enough")).await.expect("an answer").unwrap();
+    let end = timeout(LIMIT, run.outcome()).await.expect("the end").unwrap();
+    assert_eq!(end.status(), Status::Aborted);
+    assert_eq!(status(&system, "Assistant:a/Code:r", "kid").await, Status::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resting_run_of_a_type_that_is_not_registered_is_cancelled_at_once() {
+    let data = Data::new();
+    three_generations(&data).await;
+    let system = resting_without_kid(&data).await;
+    let parent = system.agent_at(&"Assistant:a/Code:r".parse().unwrap()).unwrap();
+    parent.cancel("kid", "enough").await.unwrap();
+    assert_eq!(status(&system, "Assistant:a/Code:r", "kid").await, Status::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clear_of_a_resting_run_passes_a_type_that_is_not_registered() {
+    let data = Data::new();
+    three_generations(&data).await;
+    let system = resting_without_kid(&data).await;
+    let (a, all) = (assistant(&system), RunFilter::default());
+    assert_eq!(timeout(LIMIT, a.clear(&all)).await.expect("an answer").unwrap(), 1);
+    assert_eq!(a.agent_ref().lookup("r").await.unwrap(), Lookup::Cleared);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_live_run_of_a_type_that_is_a_parent_only_now_stops_the_start() {
     let data = Data::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ghostlight_protocol::{RunId, RunKey};
 use ractor::{ActorRef, MessagingErr};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::{AgentState, Lane};
 use crate::Error;
@@ -43,12 +44,12 @@ impl AgentState {
                 }
                 None => pending.push_back(RunRequest::Cancel(reason, reply)),
             },
-            RunRequest::Clear(reply) => {
+            RunRequest::Clear(reply, due) => {
                 if let Some(cancel) = cancel.take() {
                     // If it comes too late, the run is cancelled once it is live.
                     let _ = cancel.send((lanes::CLEARED.to_owned(), oneshot::channel().0));
                 }
-                pending.push_back(RunRequest::Clear(reply));
+                pending.push_back(RunRequest::Clear(reply, due));
             }
             RunRequest::Tail(reply) if *shown => _ = reply.send(Ok(Some(()))),
             // Frame 0 is shown after the start hook.
@@ -81,7 +82,7 @@ impl AgentState {
             RunRequest::Start(start, reply) => {
                 RunMsg::Start(start, self.relay(actor.as_ref(), reply))
             }
-            RunRequest::Clear(reply) => return self.clear_live(myself, run_id, reply),
+            RunRequest::Clear(reply, due) => return self.clear_live(myself, run_id, reply, due),
             // A live run needs none of it; one that has just left may.
             RunRequest::Recover(Some(reply)) => {
                 if actor.is_some() {
@@ -139,6 +140,7 @@ impl AgentState {
         myself: &ActorRef<AgentMsg>,
         run_id: RunId,
         reply: Reply<bool>,
+        due: Option<Instant>,
     ) {
         let (node, actor) = (Arc::clone(&self.args.node), myself.clone());
         let run = RunKey::new(&self.args.path, &run_id);
@@ -146,26 +148,29 @@ impl AgentState {
             let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
             return;
         }
+        let overdue = node.limits.cancel_grace.saturating_mul(2).min(CLEAR_WAIT_MAX);
+        let gives_up = due.unwrap_or_else(|| Instant::now() + overdue);
         if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-            pending.push_back(RunRequest::Clear(reply));
+            pending.push_back(RunRequest::Clear(reply, Some(gives_up)));
         }
         if let Some(live) = node.live.get(run) {
             let (cancelled, _) = oneshot::channel();
             // An actor that is gone needs no cancel.
             let _ = live.cast(RunMsg::Cancel(lanes::CLEARED.to_owned(), cancelled));
         }
-        let overdue = node.limits.cancel_grace.saturating_mul(2).min(CLEAR_WAIT_MAX);
         self.args.node.spawn(async move {
-            tokio::time::sleep(overdue).await;
+            tokio::time::sleep_until(gives_up).await;
             let _ = actor.cast(AgentMsg::ClearOverdue(run_id));
         });
     }
 
+    /// Refuses the clears that have waited long enough; a later one may still see the run end.
     pub(super) fn clear_overdue(&mut self, run_id: &RunId) {
+        let now = Instant::now();
         let Some(Lane::Live(pending)) = self.lanes.get_mut(run_id) else { return };
         for request in std::mem::take(pending) {
             match request {
-                RunRequest::Clear(reply) => {
+                RunRequest::Clear(reply, Some(due)) if due <= now => {
                     let _ = reply.send(Err(Error::StillStopping(run_id.to_string())));
                 }
                 other => pending.push_back(other),

@@ -26,7 +26,8 @@ pub(super) async fn cancel(
     reason: String,
     reply: Reply<()>,
 ) -> LaneEnd {
-    let cancelled = match args.node.rests(&args.path) {
+    let rests = args.node.rests(&args.path);
+    let cancelled = match rests {
         true => try_cancel_resting(args, run_id, &reason).await,
         false => try_cancel(args, run_id, &reason).await,
     };
@@ -36,20 +37,24 @@ pub(super) async fn cancel(
             end
         }
         Err(error) => {
-            let _ = reply.send(Err(error));
-            LaneEnd::UNCHANGED
+            let _ = reply.send(Err(error.clone()));
+            LaneEnd { not_cancelled: rests.then_some(error), ..LaneEnd::UNCHANGED }
         }
     }
 }
 
 /// What a run that rests has begun may be at work: its code is entered once more, to come to its end.
+/// Without its code it ends at once, as it would in an agent that does not rest.
 async fn try_cancel_resting(
     args: &AgentArgs,
     run_id: &RunId,
     reason: &str,
 ) -> Result<LaneEnd, Error> {
     match Stored::read(args, run_id).await? {
-        Some(stored) if !ends_by_cancel(stored.record.state.phase) => {
+        Some(stored)
+            if !ends_by_cancel(stored.record.state.phase)
+                && args.node.kinds.executes(&stored.record.agent_type) =>
+        {
             let run = RunKey::new(&args.path, run_id);
             request_cancel(&args.node.committer, run, stored, reason).await?;
             super::resume::resume(args, run_id, Cause::Orphaned, None).await

@@ -117,7 +117,7 @@ pub(crate) async fn children(
 async fn clear_children(node: &Arc<Node>, parent: &AgentPath) -> Result<(), Error> {
     for child in children(&node.committer, parent).await? {
         if node.kinds.contains(parent.agent_type()) {
-            let clear = |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply));
+            let clear = |reply| AgentMsg::Run(child.clone(), RunRequest::Clear(reply, None));
             node.ask_inside(parent, clear).await?;
         } else {
             Box::pin(clear_unregistered(node, parent, &child)).await?;
