@@ -54,8 +54,9 @@ pub(super) fn begin(
     }
     Ok(match launch::recover(dir)? {
         Recovered::Alive(shim) => {
-            // By whoever was stopped between the mark and the kill. Later ones are our own.
-            if !made {
+            // By whoever was stopped between the mark and the kill. Later ones are our own. A command
+            // that is dead already was killed, and its shim has not said so yet.
+            if !made && shim.command_lives()? {
                 not_stopped(dir)?;
             }
             Begun::Alive(shim)
