@@ -457,3 +457,22 @@ fn a_cancelled_command_of_another_user_is_waited_for() {
     map.read_lines(1);
     cancel_in_vain(&place, map, &mut gate);
 }
+
+#[test]
+fn a_data_folder_that_is_away_for_a_while_fails_no_run() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "1", "--", "sh", "-c", WAIT];
+    let mut map = place.spawn(place.ghostlight(args).env("GHOSTLIGHT_LOG", "warn"));
+    map.read_lines(1);
+    let (here, away) = (place.path(".ghostlight/launches"), place.path(".ghostlight/away"));
+    std::fs::rename(&here, &away).unwrap();
+    gate.open(1);
+    map.read_note_with("a command is not watched for a while");
+    map.read_note_with("a command is not watched for a while");
+    std::fs::rename(&away, &here).unwrap();
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), both(&["1"])[1..]);
+    assert_eq!(place.lines("log"), ["1"], "it was not started again");
+}
