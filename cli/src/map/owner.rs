@@ -108,16 +108,22 @@ pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<C
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let system = &files.system;
+    // First: whoever gets an answer from the control socket takes all to be well.
+    let listener = match listen {
+        Some(address) => Some(
+            tokio::net::TcpListener::bind(address)
+                .await
+                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
+        ),
+        None => None,
+    };
     let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
     let socket = socket.on_cleared(move |batch| {
         let files = files.clone();
         async move { files.cleared(&batch).await }
     });
     tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
-    if let Some(address) = listen {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
+    if let Some(listener) = listener {
         eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
         // Whoever reaches the port may look, and nothing else: a dispatch is a command.
         let serving = serve_read_only(listener, system.clone(), until(stopped));

@@ -84,3 +84,26 @@ fn signals_that_were_ignored_stay_so() {
     gate.open(1);
     assert_eq!(map.wait().code(), Some(0));
 }
+
+#[test]
+fn inputs_of_a_detach_that_failed_are_not_kept() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let detach = ["map", "--detach", "--batch", "b"];
+    let command = |word| ["--", "sh", "-c", word];
+    let wrong = command("echo wrong {} >> log");
+    let args = [&detach[..], &["--listen", &address, "a", "c"], &wrong].concat();
+    let refused = place.run(args);
+    assert_eq!(refused.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stdout));
+    assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+    assert_eq!(place.count_below("spool"), 0);
+    for right in [command("echo right {} >> log"), wrong] {
+        let args = [&detach[..], &["c"], &right].concat();
+        let detached = run_once_free(&place, &args);
+        assert_eq!(detached.code(), Some(0), "{}", detached.stderr);
+        run_once_free(&place, &["map", "--batch", "b"]);
+        run_once_free(&place, &["clear"]);
+    }
+    assert_eq!(place.lines("log"), ["right c", "wrong c"]);
+}
