@@ -49,6 +49,17 @@ pub(super) async fn has_owner(data: &Path) -> bool {
     }
 }
 
+/// Whether the folder's owner is this process, which is alive, and answers.
+pub(super) async fn is_owner(data: &Path, pid: u32) -> Result<bool, Fatal> {
+    let folder = data.to_owned();
+    let owner = async || {
+        let folder = folder.clone();
+        Ok::<_, Fatal>(tokio::task::spawn_blocking(move || FolderLock::owner(folder)).await??)
+    };
+    // Said before its socket is there, and until it is not its own any more.
+    Ok(owner().await? == Some(pid) && has_owner(data).await && owner().await? == Some(pid))
+}
+
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.
 pub(super) struct Control {
     stop: watch::Sender<bool>,

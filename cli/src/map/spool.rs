@@ -179,13 +179,17 @@ async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<String, NotSt
     let mut child = process.spawn()?;
     let began = tokio::time::Instant::now();
     loop {
-        if owner::has_owner(data).await {
+        if owner::is_owner(data, child.id()).await? {
             return Ok(format!("batch {batch} goes on in the background (process {})", child.id()));
         }
         if let Some(status) = child.try_wait()? {
             // A short batch is over before anybody could ask.
-            if status.success() {
-                return Ok(format!("batch {batch} is done"));
+            match status.code() {
+                Some(0) => return Ok(format!("batch {batch} is done")),
+                Some(1) => {
+                    return Ok(format!("batch {batch} is done; not all of it has completed"));
+                }
+                _ => {}
             }
             let text = std::fs::read_to_string(data.join("map.log")).unwrap_or_default();
             let last = text.lines().last().unwrap_or("it said nothing");

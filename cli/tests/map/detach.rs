@@ -107,3 +107,30 @@ fn inputs_of_a_detach_that_failed_are_not_kept() {
     }
     assert_eq!(place.lines("log"), ["right c", "wrong c"]);
 }
+
+#[test]
+fn only_who_got_the_folder_goes_on_in_the_background() {
+    for _ in 0..8 {
+        let place = Place::new();
+        let detach = |batch| {
+            let script = format!("echo {batch} >> log");
+            place.start(["map", "--detach", "--batch", batch, "x", "--", "sh", "-c", &script])
+        };
+        let ended = [detach("a"), detach("b")].map(crate::support::Running::wait);
+        // Those that are in the background are over once the folder is free.
+        run_once_free(&place, &["map", "--batch", "c", "x", "--", "true"]);
+        let done = place.lines("log");
+        for (batch, ended) in ["a", "b"].iter().zip(&ended) {
+            let said = String::from_utf8_lossy(&ended.stdout);
+            let is_done = done.iter().any(|line| line == batch);
+            assert_eq!(ended.code() == Some(0), is_done, "{batch}: {said}{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_detached_batch_with_failures_was_started() {
+    let place = Place::new();
+    let ended = place.run(["map", "--detach", "--batch", "b", "x", "--", "false"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+}
