@@ -310,8 +310,10 @@ impl Ending {
         let mut recorded = stop.is_none();
         if let Some(Stop::Interrupt) = stop {
             // Their runs record it and leave memory, which is what is waited for.
+            let mut stops = self.launches.stop_all();
             let stopped = async {
-                self.launches.stop_all().await;
+                // A panic in one is no reason to leave the others alone.
+                while stops.join_next().await.is_some() {}
                 drained.await;
             };
             recorded = tokio::select! {
@@ -320,6 +322,8 @@ impl Ending {
                 () = tokio::time::sleep(STOP_WAIT) => false,
                 () = stopped => true,
             };
+            // Before the next owner takes over what is not killed yet.
+            stops.shutdown().await;
         }
         // Before the folder is let go, whose next owner has a socket of its own.
         self.control.close().await;

@@ -93,6 +93,19 @@ impl FolderLock {
         }
     }
 
+    /// The process that says that it owns a folder; `None` if none does, or its disk was too full to
+    /// say so. A process that was killed may still be named.
+    ///
+    /// # Errors
+    /// The folder's lock file cannot be read.
+    pub fn owner(folder: impl AsRef<Path>) -> std::io::Result<Option<u32>> {
+        match File::open(folder.as_ref().join("lock")) {
+            Ok(mut file) => Ok(Some(read_pid(&mut file)).filter(|pid| *pid != 0)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The folder, as an absolute path.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -233,6 +246,7 @@ mod tests {
         let refused = FolderLock::acquire(&folder).unwrap_err();
         let Error::Locked { folder: named, pid } = refused else { panic!("{refused}") };
         assert_eq!((named.as_path(), pid), (lock.folder(), std::process::id()));
+        assert_eq!(FolderLock::owner(lock.folder()).unwrap(), Some(pid));
         drop(lock);
         FolderLock::acquire(&folder).unwrap();
     }

@@ -27,11 +27,10 @@ pub(super) fn begin(
     made: bool,
     may_start: bool,
 ) -> Result<Begun, RunError> {
-    let is_there = dir.path().exists();
+    let is_there = dir.path().try_exists()?;
     if made && !is_there {
         // Its command may still work, unseen: a second one must not be started beside it.
-        let text = format!("the launch folder {} is gone", dir.path().display());
-        return Err(RunError::new(text).kind("folder-gone"));
+        return Err(missing(dir.path())?);
     }
     let mut not_started = None;
     // What was planned before the machine was started again may have been executed then, whether or
@@ -54,8 +53,9 @@ pub(super) fn begin(
     }
     Ok(match launch::recover(dir)? {
         Recovered::Alive(shim) => {
-            // By whoever was stopped between the mark and the kill. Later ones are our own.
-            if !made {
+            // By whoever was stopped between the mark and the kill. Later ones are our own. A command
+            // that is dead already was killed, and its shim has not said so yet.
+            if !made && shim.command_lives()? {
                 not_stopped(dir)?;
             }
             Begun::Alive(shim)
@@ -63,6 +63,18 @@ pub(super) fn begin(
         Recovered::Ended(status) => Begun::Ended(status),
         Recovered::Vanished(claim) => Begun::Vanished(claim),
         Recovered::NeverRan => not_started.map_or(Begun::Void, Begun::NotStarted),
+    })
+}
+
+/// Why a launch folder is not where it was: it was removed, which is final, or what holds it was moved
+/// or unmounted, which may be undone.
+fn missing(dir: &Path) -> std::io::Result<RunError> {
+    let parent = dir.parent().unwrap_or(dir);
+    // Looked at again after its parent, which may just have come back.
+    Ok(match parent.try_exists()? && !dir.try_exists()? {
+        true => RunError::new(format!("the launch folder {} is gone", dir.display()))
+            .kind("folder-gone"),
+        false => RunError::new(format!("the folder {} was moved or unmounted", parent.display())),
     })
 }
 

@@ -110,7 +110,7 @@ impl Command {
         let may_start = !cx.is_cancelled() && self.launches.phase() == Phase::Starting;
         let begin = move || (begin(&launch, &spec, known, may_start), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
-        if exists {
+        if exists || matches!(begun, Ok(Begun::Alive(_))) {
             made.get_or_insert_with(|| Watched::new(&self.launches, dir));
         }
         // Looked at once it is in the list: a stop before that has not seen it.

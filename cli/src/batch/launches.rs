@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::launch::{self, LaunchDir};
 
@@ -14,7 +15,7 @@ const KILL_TRIES: u32 = 5;
 const KILL_WAIT: Duration = Duration::from_secs(1);
 /// The file that tells the next owner that a death by KILL is our doing: the command did not fail. It
 /// is there before the signal, so that a crash after the kill leaves no failed run; whoever finds the
-/// command alive removes it. Only a command that others kill after such a crash, before its next owner
+/// command alive, and not just its shim, removes it. Only a command that others kill after such a crash, before its next owner
 /// looks, is started once more than it should.
 const STOPPED: &str = "stopped-by-owner";
 
@@ -81,16 +82,13 @@ impl Launches {
         });
     }
 
-    /// Lets no command be started any more, and kills all that are there.
-    pub(crate) async fn stop_all(&self) {
+    /// Lets no command be started any more, and begins to kill all that are there: a task each. None
+    /// may go on once the folder is let go, whose next owner takes the commands over.
+    pub(crate) fn stop_all(&self) -> JoinSet<()> {
         // Said first: a launch that is not in the list yet reads it once it is.
         self.enter(Phase::Stopping);
         let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
-        let stops: Vec<_> = launches.into_iter().map(|dir| tokio::spawn(stop(dir))).collect();
-        for stop in stops {
-            // A panic in one is no reason to leave the others alone.
-            let _ = stop.await;
-        }
+        launches.into_iter().map(stop).collect()
     }
 }
 

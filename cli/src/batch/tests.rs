@@ -81,7 +81,7 @@ async fn a_stop_reaches_what_is_not_watched_just_then() {
     let tried = launches.tried().load(Relaxed);
     tokio::select! {
         ended = run.as_mut() => panic!("{ended:?}"),
-        () = launches.stop_all() => {}
+        _ = launches.stop_all().join_all() => {}
     }
     assert!(launches.tried().load(Relaxed) > tried, "it notices at once that it is stopped");
 }
@@ -94,7 +94,7 @@ async fn a_launch_of_another_boot_has_vanished_even_without_its_folder() {
         let dir = LaunchDir::known(&path, "00000000-0000-0000-0000-000000000000");
         let launched = Launched { command: command(data.path()), dir };
         if stopping {
-            launched.command.launches.stop_all().await;
+            launched.command.launches.stop_all().join_all().await;
         }
         let ended = testing::run(&launched, input(data.path())).await;
         assert!(matches!(ended, Ok(LaunchEnd::Vanished)), "it may have run: {ended:?}");

@@ -123,13 +123,10 @@ fn signal_command(claim: &ShimClaim, signal: Signal) -> Result<Signalled, Error>
     let Some(leader) = Pid::from_raw(claim.process_group) else {
         return Ok(Signalled::Gone);
     };
-    // The shim alone reaps the command. So a child of the shim with the command's number is the
-    // command; if there is none, the command has ended, and the shim does the rest.
+    // If there is no command any more, the shim does the rest.
     let process = pidfd_open(leader, PidfdFlags::empty());
     let stat = ProcessStat::read(claim.process_group)?;
-    let is_command =
-        |stat: &ProcessStat| stat.parent == claim.pid && stat.session == claim.pid && !stat.zombie;
-    let Some(stat) = stat.filter(is_command) else {
+    let Some(stat) = stat.filter(|stat| claim.is_command(stat)) else {
         return Ok(Signalled::Gone);
     };
     let mut sent = kill_process_group(leader, signal);

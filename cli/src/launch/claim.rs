@@ -5,8 +5,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::directory::CLAIM;
+use super::{Error, ProcessStat};
 
 const VERSION: u32 = 1;
 
@@ -34,6 +34,14 @@ pub struct ShimClaim {
     pub start_time: u64,
     /// The command's process group. It is also the command's process id.
     pub process_group: i32,
+}
+
+impl ShimClaim {
+    /// Whether a process of the command's number is the command, and has not ended: the shim alone
+    /// reaps the command, so no other child of the shim has its number.
+    pub(super) fn is_command(&self, stat: &ProcessStat) -> bool {
+        stat.parent == self.pid && stat.session == self.pid && !stat.zombie
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -66,6 +66,20 @@ impl ShimHandle {
         self.process.is_some()
     }
 
+    /// Returns whether the command is known to be there, and has not ended. A command out of reach is
+    /// not.
+    ///
+    /// # Errors
+    ///
+    /// `/proc` cannot be read.
+    pub(crate) fn command_lives(&self) -> Result<bool, Error> {
+        if !self.in_reach() {
+            return Ok(false);
+        }
+        let stat = ProcessStat::read(self.claim.process_group)?;
+        Ok(stat.is_some_and(|stat| self.claim.is_command(&stat)))
+    }
+
     /// Waits until the shim is gone. What its launch came to is then read by
     /// [`recover`](super::recover); [`conclude`](super::conclude) does both.
     ///

@@ -49,6 +49,17 @@ pub(super) async fn has_owner(data: &Path) -> bool {
     }
 }
 
+/// Whether the folder's owner is this process, which is alive, and answers.
+pub(super) async fn is_owner(data: &Path, pid: u32) -> Result<bool, Fatal> {
+    let folder = data.to_owned();
+    let owner = async || {
+        let folder = folder.clone();
+        Ok::<_, Fatal>(tokio::task::spawn_blocking(move || FolderLock::owner(folder)).await??)
+    };
+    // Said before its socket is there, and until it is not its own any more.
+    Ok(owner().await? == Some(pid) && has_owner(data).await && owner().await? == Some(pid))
+}
+
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.
 pub(super) struct Control {
     stop: watch::Sender<bool>,
@@ -108,16 +119,22 @@ pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<C
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let system = &files.system;
+    // First: whoever gets an answer from the control socket takes all to be well.
+    let listener = match listen {
+        Some(address) => Some(
+            tokio::net::TcpListener::bind(address)
+                .await
+                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
+        ),
+        None => None,
+    };
     let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
     let socket = socket.on_cleared(move |batch| {
         let files = files.clone();
         async move { files.cleared(&batch).await }
     });
     tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
-    if let Some(address) = listen {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?;
+    if let Some(listener) = listener {
         eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
         // Whoever reaches the port may look, and nothing else: a dispatch is a command.
         let serving = serve_read_only(listener, system.clone(), until(stopped));

@@ -109,25 +109,61 @@ pub(super) async fn detach(
         args.no_sync,
     );
     let folder = SpoolFolder::new(spool_of(data, batch));
-    let putting = tokio::task::spawn_blocking(move || folder.put(feed, file));
-    tokio::select! {
+    let putting =
+        tokio::task::spawn_blocking(move || folder.put(feed, file).map(|put| (folder, put)));
+    let (folder, put) = tokio::select! {
         biased;
         // Nothing refers to inputs that are not whole.
         stop = signals.next() => return Ok(ExitCode::from(stop.code())),
         put = putting => put??,
-    }
+    };
     // The background program takes it next.
     drop(lock);
-    start(args, batch, data).await
+    match start(args, batch, data).await {
+        Ok(said) => {
+            tokio::task::spawn_blocking(move || folder.keep(put)).await?;
+            // The batch goes on whether anybody reads this or not.
+            let _ = writeln!(std::io::stdout(), "{said}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(NotStarted { why, ended: false }) => Err(why),
+        Err(NotStarted { why, ended: true }) => {
+            // Nobody was told that they are put aside.
+            let undone = async {
+                let lock = owner::take(data).await?;
+                tokio::task::spawn_blocking(move || {
+                    let undone = folder.undo(put);
+                    drop(lock);
+                    undone
+                })
+                .await?
+            };
+            match undone.await {
+                Ok(()) => Err(why),
+                Err(error) => Err(Fatal::new(format!(
+                    "{why}; its inputs stay put aside for this command ({error})"
+                ))),
+            }
+        }
+    }
 }
 
-fn say(text: &str) -> Result<ExitCode, Fatal> {
-    // The batch goes on whether anybody reads this or not.
-    let _ = writeln!(std::io::stdout(), "{text}");
-    Ok(ExitCode::SUCCESS)
+/// The background program does not go on with the batch.
+struct NotStarted {
+    why: Fatal,
+    /// It is not there any more.
+    ended: bool,
 }
 
-async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<ExitCode, Fatal> {
+impl<E: Into<Fatal>> From<E> for NotStarted {
+    /// Before there was one.
+    fn from(error: E) -> Self {
+        Self { why: error.into(), ended: true }
+    }
+}
+
+/// Starts the background program, and returns what there is to say once it goes on.
+async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<String, NotStarted> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
     let mut folder = OsString::from("--data=");
@@ -143,30 +179,27 @@ async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<ExitCode, Fat
     let mut child = process.spawn()?;
     let began = tokio::time::Instant::now();
     loop {
-        if owner::has_owner(data).await {
-            return say(&format!(
-                "batch {batch} goes on in the background (process {})",
-                child.id()
-            ));
+        if owner::is_owner(data, child.id()).await? {
+            return Ok(format!("batch {batch} goes on in the background (process {})", child.id()));
         }
         if let Some(status) = child.try_wait()? {
             // A short batch is over before anybody could ask.
-            if status.success() {
-                return say(&format!("batch {batch} is done"));
+            match status.code() {
+                Some(0) => return Ok(format!("batch {batch} is done")),
+                Some(1) => {
+                    return Ok(format!("batch {batch} is done; not all of it has completed"));
+                }
+                _ => {}
             }
             let text = std::fs::read_to_string(data.join("map.log")).unwrap_or_default();
             let last = text.lines().last().unwrap_or("it said nothing");
-            return Err(Fatal::new(format!(
-                "the background program ended at once ({status}): {last}"
-            )));
+            let why = format!("the background program ended at once ({status}): {last}");
+            return Err(Fatal::new(why).into());
         }
         if began.elapsed() > ANSWER_WAIT {
-            let text = format!(
-                "process {} does not answer; see {}",
-                child.id(),
-                data.join("map.log").display()
-            );
-            return Err(Fatal::new(text));
+            let (id, log) = (child.id(), data.join("map.log"));
+            let why = Fatal::new(format!("process {id} does not answer; see {}", log.display()));
+            return Err(NotStarted { why, ended: false });
         }
         tokio::time::sleep(RETRY).await;
     }

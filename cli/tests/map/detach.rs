@@ -84,3 +84,53 @@ fn signals_that_were_ignored_stay_so() {
     gate.open(1);
     assert_eq!(map.wait().code(), Some(0));
 }
+
+#[test]
+fn inputs_of_a_detach_that_failed_are_not_kept() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let detach = ["map", "--detach", "--batch", "b"];
+    let command = |word| ["--", "sh", "-c", word];
+    let wrong = command("echo wrong {} >> log");
+    let args = [&detach[..], &["--listen", &address, "a", "c"], &wrong].concat();
+    let refused = place.run(args);
+    assert_eq!(refused.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stdout));
+    assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+    assert_eq!(place.count_below("spool"), 0);
+    for right in [command("echo right {} >> log"), wrong] {
+        let args = [&detach[..], &["c"], &right].concat();
+        let detached = run_once_free(&place, &args);
+        assert_eq!(detached.code(), Some(0), "{}", detached.stderr);
+        run_once_free(&place, &["map", "--batch", "b"]);
+        run_once_free(&place, &["clear"]);
+    }
+    assert_eq!(place.lines("log"), ["right c", "wrong c"]);
+}
+
+#[test]
+fn only_who_got_the_folder_goes_on_in_the_background() {
+    for _ in 0..8 {
+        let place = Place::new();
+        let detach = |batch| {
+            let script = format!("echo {batch} >> log");
+            place.start(["map", "--detach", "--batch", batch, "x", "--", "sh", "-c", &script])
+        };
+        let ended = [detach("a"), detach("b")].map(crate::support::Running::wait);
+        // Those that are in the background are over once the folder is free.
+        run_once_free(&place, &["map", "--batch", "c", "x", "--", "true"]);
+        let done = place.lines("log");
+        for (batch, ended) in ["a", "b"].iter().zip(&ended) {
+            let said = String::from_utf8_lossy(&ended.stdout);
+            let is_done = done.iter().any(|line| line == batch);
+            assert_eq!(ended.code() == Some(0), is_done, "{batch}: {said}{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_detached_batch_with_failures_was_started() {
+    let place = Place::new();
+    let ended = place.run(["map", "--detach", "--batch", "b", "x", "--", "false"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+}

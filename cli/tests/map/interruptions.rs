@@ -1,5 +1,5 @@
 use ghostlight::storage::FolderLock;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Gate, Place, Running, only_run};
 
@@ -99,6 +99,36 @@ fn a_second_interrupt_kills_and_is_no_failure_of_the_commands() {
     assert_eq!(place.lines("log"), ["1", "1", "2", "2"], "killed, and started again");
     let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
     assert_eq!(runs.matches(r#""attempt":1,"#).count(), 2, "no attempt is counted: {runs}");
+}
+
+#[test]
+fn a_kill_whose_status_comes_late_is_no_failure_of_the_command() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "a", "--", "sh", "-c", WAIT];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    let claim = place.launch_files().into_iter().find(|path| path.ends_with("claim")).unwrap();
+    let text = std::fs::read(&claim).unwrap();
+    let claim: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let number = |name: &str| claim["claim"]["shim"][name].as_i64().unwrap() as i32;
+    let shim = Pid::from_raw(number("pid")).unwrap();
+    kill_process(shim, Signal::STOP).unwrap();
+    map.signal(Signal::INT);
+    map.read_note();
+    map.signal(Signal::INT);
+    let command = format!("/proc/{}/stat", number("processGroup"));
+    while !std::fs::read_to_string(&command).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    map.sigkill();
+    let mut map = place.start(args);
+    map.read_lines(1);
+    kill_process(shim, Signal::CONT).unwrap();
+    gate.open(1);
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(place.lines("log"), ["a", "a"], "killed by us, and started again");
 }
 
 #[test]
@@ -426,4 +456,23 @@ fn a_cancelled_command_of_another_user_is_waited_for() {
     let mut map = place.spawn(&mut map);
     map.read_lines(1);
     cancel_in_vain(&place, map, &mut gate);
+}
+
+#[test]
+fn a_data_folder_that_is_away_for_a_while_fails_no_run() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "1", "--", "sh", "-c", WAIT];
+    let mut map = place.spawn(place.ghostlight(args).env("GHOSTLIGHT_LOG", "warn"));
+    map.read_lines(1);
+    let (here, away) = (place.path(".ghostlight/launches"), place.path(".ghostlight/away"));
+    std::fs::rename(&here, &away).unwrap();
+    gate.open(1);
+    map.read_note_with("a command is not watched for a while");
+    map.read_note_with("a command is not watched for a while");
+    std::fs::rename(&away, &here).unwrap();
+    let ended = map.wait();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), both(&["1"])[1..]);
+    assert_eq!(place.lines("log"), ["1"], "it was not started again");
 }

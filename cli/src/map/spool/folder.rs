@@ -46,6 +46,12 @@ impl SpoolFile {
     }
 }
 
+/// Inputs put aside, and what was there before.
+pub(super) struct Put {
+    file: SpoolFile,
+    before: Option<SpoolFile>,
+}
+
 /// Where a batch is spooled. Its methods block.
 pub(super) struct SpoolFolder {
     path: PathBuf,
@@ -79,22 +85,74 @@ impl SpoolFolder {
         self.path.join(format!("inputs.{}", file.inputs))
     }
 
-    /// Puts inputs aside, beside those of before that are not done.
-    pub(super) fn put(&self, feed: Feed, mut file: SpoolFile) -> Result<(), Fatal> {
+    /// Puts inputs aside, beside those of before that are not done. What was there before stays until
+    /// it is [kept](Self::keep) or [undone](Self::undo). For whoever holds the lock of the data folder.
+    ///
+    /// # Errors
+    /// An input cannot be had, or those of before are of another command or working directory: nothing
+    /// has changed then.
+    pub(super) fn put(&self, feed: Feed, mut file: SpoolFile) -> Result<Put, Fatal> {
         let before = self.read()?;
+        let undone = before.as_ref().filter(|before| !before.done);
+        if let Some(undone) = undone
+            && (&undone.command, &undone.cwd) != (&file.command, &file.cwd)
+        {
+            let command: Vec<_> = undone.command.iter().map(Text::display).collect();
+            return Err(Fatal::new(format!(
+                "the batch has inputs put aside for another command ({} in {}); go on with them by \
+                 `ghostlight map --batch NAME`, or give this one another --batch",
+                command.join(" "),
+                undone.cwd.display()
+            )));
+        }
         std::fs::create_dir_all(&self.path)?;
         file.inputs = before.as_ref().map_or(0, |before| before.inputs) + 1;
-        let undone = before.filter(|before| !before.done).map(|before| self.inputs(&before));
+        let undone = undone.map(|undone| self.inputs(undone));
         let written = self.write_inputs(feed, undone, &self.inputs(&file));
         if written.is_err() {
-            let _ = std::fs::remove_file(self.inputs(&file));
-            // Unless something is put aside already: then it is not empty.
-            let _ = std::fs::remove_dir(&self.path);
+            self.remove(&file);
         }
         written?;
         self.write(&file)?;
-        self.remove_others(&file);
+        Ok(Put { file, before })
+    }
+
+    /// Removes what was there before. Needs no lock.
+    pub(super) fn keep(&self, put: Put) {
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("inputs."));
+            // Later ones are somebody else's.
+            if number.and_then(|n| n.parse().ok()).is_some_and(|n: u64| n < put.file.inputs) {
+                // They are in nobody's way, and the next spool tries again.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Takes back what was put aside, unless somebody has put more aside since. For whoever holds the
+    /// lock of the data folder.
+    pub(super) fn undo(&self, put: Put) -> Result<(), Fatal> {
+        if self.read()?.is_none_or(|now| now.inputs != put.file.inputs) {
+            return Ok(());
+        }
+        match &put.before {
+            Some(before) => self.write(before)?,
+            None => {
+                std::fs::remove_file(self.path.join("spool.json"))?;
+                File::open(&self.path)?.sync_all()?;
+            }
+        }
+        self.remove(&put.file);
         Ok(())
+    }
+
+    /// Removes inputs that nothing refers to, and the folders if nothing else is in them.
+    fn remove(&self, file: &SpoolFile) {
+        let _ = std::fs::remove_file(self.inputs(file));
+        for folder in self.path.ancestors().take(2) {
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 
     /// Records what is spooled, durably; its inputs are there.
@@ -154,18 +212,6 @@ impl SpoolFolder {
         let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
         Ok(file.sync_all()?)
     }
-
-    /// Removes the inputs of before, and those that a crash has left half-written.
-    fn remove_others(&self, file: &SpoolFile) {
-        let kept = self.inputs(file);
-        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let is_inputs = entry.file_name().as_bytes().starts_with(b"inputs.");
-            if is_inputs && entry.path() != kept {
-                // They are in nobody's way, and the next spool tries again.
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -181,6 +227,10 @@ mod tests {
         SpoolFile::new(Vec::new(), Text::from(OsStr::new("/")), None, 10, false)
     }
 
+    fn put(folder: &SpoolFolder, feed: Feed) {
+        folder.keep(folder.put(feed, file()).unwrap());
+    }
+
     fn spooled(folder: &SpoolFolder) -> Vec<String> {
         let file = folder.read().unwrap().unwrap();
         let inputs = Inputs::open(Source::Spool(folder.inputs(&file))).unwrap();
@@ -191,15 +241,15 @@ mod tests {
     fn inputs_that_are_not_done_stay() {
         let dir = tempfile::tempdir().unwrap();
         let folder = SpoolFolder::new(dir.path().join("spool"));
-        folder.put(feed(&["a", "b", "a"]), file()).unwrap();
-        folder.put(feed(&["a", "c", "a", "a"]), file()).unwrap();
+        put(&folder, feed(&["a", "b", "a"]));
+        put(&folder, feed(&["a", "c", "a", "a"]));
         assert_eq!(spooled(&folder), ["a", "b", "a", "c", "a"]);
-        folder.put(feed(&["b", "a"]), file()).unwrap();
+        put(&folder, feed(&["b", "a"]));
         assert_eq!(spooled(&folder), ["a", "b", "a", "c", "a"]);
 
         let read = folder.read().unwrap().unwrap();
         folder.write(&SpoolFile { done: true, ..read }).unwrap();
-        folder.put(feed(&["d"]), file()).unwrap();
+        put(&folder, feed(&["d"]));
         assert_eq!(spooled(&folder), ["d"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
     }
@@ -209,11 +259,11 @@ mod tests {
     fn a_spool_that_is_not_whole_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
         let folder = SpoolFolder::new(dir.path().to_owned());
-        folder.put(feed(&["a"]), file()).unwrap();
+        put(&folder, feed(&["a"]));
         let next = SpoolFile { inputs: 2, ..file() };
         folder.write_inputs(feed(&["b"]), None, &folder.inputs(&next)).unwrap();
         assert_eq!(spooled(&folder), ["a"]);
-        folder.put(feed(&["c"]), file()).unwrap();
+        put(&folder, feed(&["c"]));
         assert_eq!(spooled(&folder), ["a", "c"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
     }
@@ -222,9 +272,45 @@ mod tests {
     fn a_refused_list_leaves_what_was_there() {
         let dir = tempfile::tempdir().unwrap();
         let folder = SpoolFolder::new(dir.path().to_owned());
-        folder.put(feed(&["a"]), file()).unwrap();
+        put(&folder, feed(&["a"]));
         assert!(folder.put(feed(&["b", "c\0d"]), file()).is_err());
         assert_eq!(spooled(&folder), ["a"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_undone_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool/batch"));
+        let first = folder.put(feed(&["a"]), file()).unwrap();
+        folder.undo(first).unwrap();
+        assert!(!dir.path().join("spool").exists());
+        put(&folder, feed(&["a"]));
+        let second = folder.put(feed(&["b"]), file()).unwrap();
+        assert_eq!(spooled(&folder), ["a", "b"]);
+        folder.undo(second).unwrap();
+        assert_eq!(spooled(&folder), ["a"]);
+        let (second, third) =
+            (folder.put(feed(&["b"]), file()).unwrap(), folder.put(feed(&["c"]), file()).unwrap());
+        folder.undo(second).unwrap();
+        folder.keep(third);
+        assert_eq!(spooled(&folder), ["a", "b", "c"]);
+        assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn inputs_are_not_carried_over_to_another_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool"));
+        put(&folder, feed(&["a"]));
+        let other = || SpoolFile { command: vec![Text::from(OsStr::new("rm"))], ..file() };
+        let elsewhere = SpoolFile { cwd: Text::from(OsStr::new("/tmp")), ..file() };
+        assert!(folder.put(feed(&["b"]), other()).is_err());
+        assert!(folder.put(feed(&["b"]), elsewhere).is_err());
+        assert_eq!(spooled(&folder), ["a"]);
+        let read = folder.read().unwrap().unwrap();
+        folder.write(&SpoolFile { done: true, ..read }).unwrap();
+        folder.put(feed(&["b"]), other()).unwrap();
+        assert_eq!(spooled(&folder), ["b"]);
     }
 }
