@@ -164,6 +164,22 @@ fn an_output_that_takes_no_more_is_said() {
     assert_eq!(mute.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
 }
 
+#[test]
+fn a_lost_count_of_what_was_acknowledged_is_said_once() {
+    let place = Place::new();
+    let map = ["map", "--batch", "b", "a", "--", "echo", "{}"];
+    let first = place.run(map);
+    assert_eq!(first.code(), Some(0), "{}", first.stderr);
+    assert!(!first.stderr.contains("acknowledged"), "{}", first.stderr);
+    std::fs::remove_file(place.path(".ghostlight/store/acked")).unwrap();
+    let second = place.run(map);
+    assert_eq!(second.code(), Some(0), "{}", second.stderr);
+    assert_eq!(second.stderr.matches("acknowledged").count(), 1, "{}", second.stderr);
+    assert!(!second.stderr.contains('\u{1b}'), "{}", second.stderr);
+    let third = place.run(map);
+    assert!(!third.stderr.contains("acknowledged"), "{}", third.stderr);
+}
+
 /// A new terminal, which is nobody's controlling one: its own end, and that of a program in it.
 fn terminal() -> (File, OwnedFd) {
     // Neither end may leak into what another test starts.
