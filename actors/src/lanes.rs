@@ -10,7 +10,7 @@ mod workload;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ghostlight_protocol::{Phase, RunId, RunKey};
+use ghostlight_protocol::{AgentPath, Phase, RunId, RunKey};
 use ghostlight_storage::records::RunRecord;
 use ghostlight_supervisor::ChildSpec;
 use tokio::sync::oneshot;
@@ -165,7 +165,7 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             let (admission, end) = match resume::admit(args, run_id).await {
                 Ok(end) => (Admission::Done, end),
                 Err(error) => {
-                    tracing::error!(%run_id, agent = %args.path, %error, "run was not admitted");
+                    log_unless_failed(&error, run_id, &args.path, "run was not admitted");
                     (Admission::Failed, LaneEnd::FREE)
                 }
             };
@@ -235,12 +235,22 @@ fn not_entered(args: &AgentArgs, run_id: &RunId, error: &Error) -> LaneEnd {
             tracing::debug!(%run_id, agent = %args.path, "run is left to the next start");
         }
         error => {
-            tracing::error!(%run_id, agent = %args.path, %error, "run was not entered");
+            log_unless_failed(error, run_id, &args.path, "run was not entered");
             args.node.live.set_left(run, is_lasting(error));
             args.node.call_waiting(run);
         }
     }
     LaneEnd::UNCHANGED
+}
+
+/// Logs an error of one run. A store that has failed is one for all of them, and logged as that.
+fn log_unless_failed(error: &Error, run_id: &RunId, agent: &AgentPath, what: &'static str) {
+    match error {
+        Error::Storage(ghostlight_storage::Error::Poisoned { .. }) => {
+            tracing::debug!(%run_id, %agent, %error, what);
+        }
+        error => tracing::error!(%run_id, %agent, %error, what),
+    }
 }
 
 /// Whether trying to enter a run again comes to the same, in this process.

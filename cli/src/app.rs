@@ -1,6 +1,6 @@
 //! The program's commands.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -65,9 +65,17 @@ async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
     }
 }
 
-/// Logs to standard error what `GHOSTLIGHT_LOG` asks for; errors by default.
+/// What is logged by default: errors, and what the store finds missing. That it has failed is said by
+/// the command itself, in its last line.
+const LOGGED: &str = "error,ghostlight_storage=warn,ghostlight_actors::node=off";
+
+/// Logs to standard error what `GHOSTLIGHT_LOG` asks for.
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("GHOSTLIGHT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -5,6 +5,7 @@ mod json;
 mod plain;
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -246,9 +247,16 @@ impl Closed {
         let error = self.error.get()?;
         Some(match error.kind() {
             std::io::ErrorKind::BrokenPipe => Stop::ClosedOutput,
+            // The signal may come later than this, or never: it goes to the terminal's own session.
+            _ if is_hung_up(&std::io::stdout()) || is_hung_up(&std::io::stderr()) => Stop::Hangup,
             _ => Stop::Fatal(Fatal::new(format!("write the output: {error}"))),
         })
     }
+}
+
+/// Whether a stream is a terminal that is gone. A file answers otherwise, whatever its disk does.
+fn is_hung_up(stream: &impl AsFd) -> bool {
+    rustix::termios::tcgetattr(stream).is_err_and(|error| error == rustix::io::Errno::IO)
 }
 
 struct Thread {

@@ -84,3 +84,25 @@ fn runs_are_shown_and_cleared_below_the_reserve() {
     assert_eq!(place.run(["clear", "--data", "disk/data"]).code(), Some(0));
     assert_eq!(place.run(more[..6].iter().chain(&["--", "echo", "{}"])).code(), Some(0));
 }
+
+#[test]
+fn a_disk_that_fills_up_is_said_once_and_without_colours() {
+    let place = Place::new();
+    let Some(disk) = Disk::mount(&place) else { return };
+    let mut gate = place.gate("gate");
+    let inputs: Vec<String> = (0..40).map(|n| format!("i{n}")).collect();
+    let wait = "echo started; dd bs=1 count=1 < gate 2> /dev/null; echo {}";
+    let map = ["map", "--data", "disk/data", "-j", "8"]
+        .into_iter()
+        .chain(inputs.iter().map(String::as_str).chain(["--", "sh", "-c", wait]));
+    let mut running = place.start(map);
+    running.read_lines(8);
+    let _filler = disk.fill(1 << 20);
+    gate.open(40);
+    let ended = running.wait();
+    assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+    assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("no space is left").count(), 1, "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.starts_with("ghostlight: ") && last.contains("no space is left"), "{last}");
+}

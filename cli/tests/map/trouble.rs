@@ -1,6 +1,9 @@
 //! A machine that is short of something, and readers that do not read or are cut off.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 
@@ -159,4 +162,53 @@ fn an_output_that_takes_no_more_is_said() {
     // Where nothing is ever said, the exit status says it.
     let mut mute = place.ghostlight(["sim", "--list"]);
     assert_eq!(mute.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
+}
+
+#[test]
+fn a_lost_count_of_what_was_acknowledged_is_said_once() {
+    let place = Place::new();
+    let map = ["map", "--batch", "b", "a", "--", "echo", "{}"];
+    let first = place.run(map);
+    assert_eq!(first.code(), Some(0), "{}", first.stderr);
+    assert!(!first.stderr.contains("acknowledged"), "{}", first.stderr);
+    std::fs::remove_file(place.path(".ghostlight/store/acked")).unwrap();
+    let second = place.run(map);
+    assert_eq!(second.code(), Some(0), "{}", second.stderr);
+    assert_eq!(second.stderr.matches("acknowledged").count(), 1, "{}", second.stderr);
+    assert!(!second.stderr.contains('\u{1b}'), "{}", second.stderr);
+    let third = place.run(map);
+    assert!(!third.stderr.contains("acknowledged"), "{}", third.stderr);
+}
+
+/// A new terminal, which is nobody's controlling one: its own end, and that of a program in it.
+fn terminal() -> (File, OwnedFd) {
+    // Neither end may leak into what another test starts.
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let own = File::options().read(true).write(true).custom_flags(flags).open("/dev/ptmx").unwrap();
+    // SAFETY: its descriptor is open.
+    assert_eq!(unsafe { libc::unlockpt(own.as_raw_fd()) }, 0);
+    // SAFETY: as above; the call takes an int and opens a file.
+    let programs = unsafe { libc::ioctl(own.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+    assert!(programs >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: it was just opened, and is nobody else's.
+    (own, unsafe { OwnedFd::from_raw_fd(programs) })
+}
+
+#[test]
+fn a_terminal_that_is_gone_is_a_hang_up() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let mut started = place.gate("started");
+    let (own, programs) = terminal();
+    let wait = "echo x > started; dd bs=1 count=1 < gate 2> /dev/null; echo {}";
+    let mut map = place.ghostlight(["map", "--batch", "b", "a", "--", "sh", "-c", wait]);
+    map.stdout(programs.try_clone().unwrap()).stderr(programs);
+    let mut running = map.spawn().unwrap();
+    // What has the program's end open is the program alone.
+    drop(map);
+    started.read_one();
+    drop(own);
+    gate.open(1);
+    let status = running.wait().unwrap();
+    assert_eq!(status.code(), Some(129), "{status}");
 }

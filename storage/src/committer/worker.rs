@@ -25,7 +25,8 @@ pub(super) async fn run<B: Backend>(mut backend: B, queue: EndOnDrop) {
             done = done => done,
         };
         if let Err(why) = done {
-            tracing::error!(%why, "the store failed; no write is accepted any more");
+            // Everybody who waits is told; how loud that is said is for them.
+            tracing::debug!(%why, "the store failed; no write is accepted any more");
             queue.end(why);
         }
     }

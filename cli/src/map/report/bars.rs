@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Event, Print, Totals, plain};
+use super::{Event, Print, Totals, is_hung_up, plain};
 use crate::lines::Stream;
 use crate::shown::one_line;
 use ghostlight::Status;
@@ -54,6 +54,10 @@ impl Bars {
     }
 
     fn print(&self, stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
+        // The display panics where it cannot be taken away.
+        if is_hung_up(&std::io::stderr()) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         match stream {
             Stream::Stdout if self.out_is_terminal => {
                 self.bars.suspend(|| std::io::stdout().lock().write_all(bytes))
