@@ -8,10 +8,12 @@ use ghostlight::storage::payload::Payload;
 use ghostlight::storage::records::{EndRecord, RunRecord};
 
 use crate::durable::Durable;
+use crate::oracle::attempts::exhausted_after;
 use crate::plan::{Fault, Plan};
 
-/// What an end says when a run has lost too many attempts, which no calm world has.
-const EXHAUSTED: &str = "attempts-exhausted";
+/// So many attempts in a row that a run has lost excuse that it gave up. One does not: an agent that dies
+/// of any crash is not crash-safe, whatever its policy says.
+const LOST_MIN: u32 = 2;
 
 /// How every run of the calm world has ended.
 #[derive(Debug)]
@@ -41,9 +43,10 @@ impl Calm {
     pub(crate) fn differs(&self, durable: &Durable) -> Option<String> {
         self.ends.iter().find_map(|(key, calm)| {
             let run = durable.run(*key)?;
-            let (here, there) = (end_of(run.record.as_ref()?), end_of(calm));
-            let exhausted = here.2.as_deref() == Some(EXHAUSTED);
-            (here != there && !exhausted)
+            let record = run.record.as_ref()?;
+            let (here, there) = (end_of(record), end_of(calm));
+            let excused = exhausted_after(record).is_some_and(|lost| lost >= LOST_MIN);
+            (here != there && !excused)
                 .then(|| format!("{:?} ended as {here:?}, and is {there:?} in peace", run.path))
         })
     }

@@ -223,6 +223,53 @@ fn a_run_that_ends_otherwise_after_a_crash_is_caught() {
     Simulation::new(Counting(false)).crash_at_every_commit().check();
 }
 
+/// Gives up after so many attempts in a row without progress.
+struct Fragile(u32);
+
+impl Agent for Fragile {
+    const TYPE: &'static str = "Fragile";
+}
+
+impl Child for Fragile {
+    type Input = ();
+    type Output = u64;
+
+    fn recovery(&self) -> RecoveryPolicy {
+        RecoveryPolicy { attempts_max: self.0, ..RecoveryPolicy::default() }
+    }
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<u64, RunError> {
+        for step in 0..8u64 {
+            cx.step(("step", step), async || Ok(())).await?;
+        }
+        Ok(8)
+    }
+}
+
+/// Does not look at the outcome.
+struct Careless(u32);
+
+impl Scenario for Careless {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Fragile(self.0))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<Fragile>("f")?.run::<Fragile>(()).id("r").await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_dies_of_any_crash_is_caught() {
+    let failure = Simulation::new(Careless(1)).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert_eq!(failure.plan.faults.len(), 1, "one crash is enough: {}", failure.plan);
+    assert!(failure.text.contains("attempts-exhausted"), "{failure}");
+    Simulation::new(Careless(2)).crash_at_every_commit().check();
+}
+
 #[test]
 fn a_report_says_how_many_faults_struck() {
     let beyond = "kill-before@3 kill-after@999".parse().unwrap();
