@@ -1,13 +1,14 @@
 //! How runs end in the world in which nothing goes wrong: they have to end so in every other one.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 
 use ghostlight::protocol::RunKey;
 use ghostlight::protocol::run::{End, Phase};
 use ghostlight::storage::payload::Payload;
 use ghostlight::storage::records::{EndRecord, RunRecord};
 
-use crate::durable::Durable;
+use crate::durable::{Durable, DurableRun};
 use crate::oracle::attempts::exhausted_after;
 use crate::plan::{Fault, Plan};
 
@@ -18,7 +19,7 @@ const LOST_MIN: u32 = 2;
 /// How every run of the calm world has ended.
 #[derive(Debug)]
 pub(crate) struct Calm {
-    ends: BTreeMap<RunKey, RunRecord>,
+    ends: BTreeMap<RunKey, Ended>,
 }
 
 /// Whether something of the plan changes how runs end.
@@ -34,19 +35,21 @@ pub(crate) fn changes_ends(plan: &Plan) -> bool {
 
 impl Calm {
     pub(crate) fn new(durable: &Durable) -> Self {
-        let records = durable.runs().filter_map(|(key, run)| Some((key, run.record.clone()?)));
-        Self { ends: records.collect() }
+        let end = |(key, run): (RunKey, &DurableRun)| {
+            Some((key, end_of(durable, key, run.record.as_ref()?)))
+        };
+        Self { ends: durable.runs().filter_map(end).collect() }
     }
 
     /// A run that has ended otherwise. Those that only one of the two worlds has are not compared: ids
     /// that nobody chose are others in every world.
     pub(crate) fn differs(&self, durable: &Durable) -> Option<String> {
-        self.ends.iter().find_map(|(key, calm)| {
+        self.ends.iter().find_map(|(key, there)| {
             let run = durable.run(*key)?;
             let record = run.record.as_ref()?;
-            let (here, there) = (end_of(record), end_of(calm));
+            let here = end_of(durable, *key, record);
             let excused = exhausted_after(record).is_some_and(|lost| lost >= LOST_MIN);
-            (here != there && !excused)
+            (here != *there && !excused)
                 .then(|| format!("{:?} ended as {here:?}, and is {there:?} in peace", run.path))
         })
     }
@@ -55,19 +58,28 @@ impl Calm {
 /// An end, what it says, and the word for why it failed.
 type Ended = (Option<End>, String, Option<String>);
 
-fn end_of(record: &RunRecord) -> Ended {
+fn end_of(durable: &Durable, run: RunKey, record: &RunRecord) -> Ended {
     let Phase::Ended(end) = record.state.phase else { return (None, String::new(), None) };
     let EndRecord { output, summary: _, error, kind, permanent: _ } =
         record.end.clone().unwrap_or_default();
     let says = match end {
-        End::Completed => match output {
-            Some(Payload::Inline(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-            Some(Payload::Parts { bytes, .. }) => format!("{bytes} bytes"),
-            None => String::new(),
-        },
+        End::Completed => output.map_or_else(String::new, |output| {
+            match (&output, durable.contents(run, &output)) {
+                (Payload::Inline(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
+                (_, Some(bytes)) => format!("{} bytes, hashed {:016x}", bytes.len(), hash(&bytes)),
+                (_, None) => "an output of which parts are missing".to_owned(),
+            }
+        }),
         End::Error => error.unwrap_or_default(),
         // Whose reason comes first is nobody's promise.
         End::Aborted => String::new(),
     };
     (Some(end), says, kind)
+}
+
+/// What tells large outputs apart, in one process.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }

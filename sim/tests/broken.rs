@@ -223,6 +223,45 @@ fn a_run_that_ends_otherwise_after_a_crash_is_caught() {
     Simulation::new(Counting(false)).crash_at_every_commit().check();
 }
 
+/// As [`Counter`], with an output that is too large for a record.
+struct LargeCounter(Effects);
+
+impl Agent for LargeCounter {
+    const TYPE: &'static str = "LargeCounter";
+}
+
+impl Child for LargeCounter {
+    type Input = ();
+    type Output = String;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<String, RunError> {
+        self.0.perform("entered", "once");
+        let entries = self.0.performances("entered", "once");
+        cx.step("only", async || Ok(())).await?;
+        Ok(char::from(b'a' + (entries % 26) as u8).to_string().repeat(60 << 10))
+    }
+}
+
+struct CountingLargely;
+
+impl Scenario for CountingLargely {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        system.child(LargeCounter(world.effects()))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<LargeCounter>("c")?.run::<LargeCounter>(()).id("r").await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_large_output_that_is_another_after_a_crash_is_caught() {
+    let failure = Simulation::new(CountingLargely).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+}
+
 /// Gives up after so many attempts in a row without progress.
 struct Fragile(u32);
 
