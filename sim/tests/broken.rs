@@ -310,6 +310,19 @@ fn a_run_that_dies_of_any_crash_is_caught() {
 }
 
 #[test]
+fn a_fault_that_finds_nothing_to_act_on_has_not_struck() {
+    let nothing_there = "cancel@1 duplicate@1".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(nothing_there).check();
+    assert_eq!((report.struck, report.faults), (0, 2));
+    let dead = "kill-before@4 jump:5@4 duplicate@4".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(dead).check();
+    assert_eq!((report.struck, report.faults), (1, 3));
+    let crashes = "crash-run@1 crash-parent@2".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(crashes).check();
+    assert_eq!((report.struck, report.faults), (2, 2));
+}
+
+#[test]
 fn a_report_says_how_many_faults_struck() {
     let beyond = "kill-before@3 kill-after@999".parse().unwrap();
     let report = Simulation::new(Payment(Mistake::None)).plan(beyond).check();
