@@ -20,6 +20,8 @@ const LOST_MIN: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Calm {
     ends: BTreeMap<RunKey, Ended>,
+    /// How many runs of each type there are.
+    types: BTreeMap<String, usize>,
 }
 
 /// Whether something of the plan changes how runs end.
@@ -38,21 +40,44 @@ impl Calm {
         let end = |(key, run): (RunKey, &DurableRun)| {
             Some((key, end_of(durable, key, run.record.as_ref()?)))
         };
-        Self { ends: durable.runs().filter_map(end).collect() }
+        Self { ends: durable.runs().filter_map(end).collect(), types: types(durable) }
     }
 
-    /// A run that has ended otherwise. Those that only one of the two worlds has are not compared: ids
-    /// that nobody chose are others in every world.
+    /// A run that has ended otherwise, or one that is missing. Those that only one of the two worlds has
+    /// are counted and not compared: ids that nobody chose are others in every world.
     pub(crate) fn differs(&self, durable: &Durable) -> Option<String> {
-        self.ends.iter().find_map(|(key, there)| {
+        let otherwise = self.ends.iter().find_map(|(key, there)| {
             let run = durable.run(*key)?;
             let record = run.record.as_ref()?;
             let here = end_of(durable, *key, record);
             let excused = exhausted_after(record).is_some_and(|lost| lost >= LOST_MIN);
             (here != *there && !excused)
                 .then(|| format!("{:?} ended as {here:?}, and is {there:?} in peace", run.path))
+        });
+        otherwise.or_else(|| self.misses(durable))
+    }
+
+    /// What a run did not come to that gave up, as it may, is not missing.
+    fn misses(&self, durable: &Durable) -> Option<String> {
+        let mut records = durable.runs().filter_map(|(_, run)| run.record.as_ref());
+        if records.any(|record| exhausted_after(record).is_some()) {
+            return None;
+        }
+        let here = types(durable);
+        self.types.iter().find_map(|(agent_type, there)| {
+            let here = here.get(agent_type).copied().unwrap_or(0);
+            (here < *there)
+                .then(|| format!("there are {here} runs of {agent_type}, and {there} in peace"))
         })
     }
+}
+
+fn types(durable: &Durable) -> BTreeMap<String, usize> {
+    let mut types = BTreeMap::new();
+    for record in durable.runs().filter_map(|(_, run)| run.record.as_ref()) {
+        *types.entry(record.agent_type.clone()).or_default() += 1;
+    }
+    types
 }
 
 /// An end, what it says, and the word for why it failed.

@@ -309,6 +309,30 @@ fn a_run_that_dies_of_any_crash_is_caught() {
     Simulation::new(Careless(2)).crash_at_every_commit().check();
 }
 
+/// Dispatches a run in the first life alone, which a crash before that is durable loses.
+struct Forgets;
+
+impl Scenario for Forgets {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().life() == 1 {
+            life.agent::<Payer>("till")?.run::<Payer>(42).id("p").await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_is_missing_after_a_crash_is_caught() {
+    let failure = Simulation::new(Forgets).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("there are 0 runs of Payer"), "{failure}");
+}
+
 #[test]
 fn a_fault_that_finds_nothing_to_act_on_has_not_struck() {
     let nothing_there = "cancel@1 duplicate@1".parse().unwrap();
