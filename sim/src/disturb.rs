@@ -34,6 +34,9 @@ pub(crate) fn duplicate(world: &World) {
         again.push((record, agent, input));
     }
     world.trace("fault", format!("{} runs are dispatched again", again.len()));
+    if !again.is_empty() {
+        world.strike(Fault::Duplicate);
+    }
     for (record, agent, input) in again {
         let input: serde_json::Value = input;
         let options = DispatchOptions {
@@ -80,6 +83,10 @@ pub(crate) fn cancel(world: &World) {
     let Some((parent, run_id)) = run.parent() else { return };
     world.trace("fault", format!("{run} is cancelled from outside"));
     let Ok(agent) = system.agent_at(&parent) else { return };
+    // Nothing comes of cancelling what has ended.
+    if world.durable(|durable| durable.run_at(&run).is_some_and(|run| run.live.is_some())) {
+        world.strike(Fault::Cancel);
+    }
     let world = world.clone();
     tokio::spawn(async move {
         if agent.cancel(run_id.as_str(), "simulated").await.is_err() {
@@ -105,13 +112,21 @@ pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
     match fault {
         Fault::CrashParent => {
             world.trace("fault", format!("{agent} crashes"));
-            world.tell(&Event::AgentCrashed { agent });
-            testing::crash_agent(&system, agent);
+            if testing::crash_agent(&system, agent) {
+                world.strike(fault);
+                world.tell(&Event::AgentCrashed { agent });
+            }
         }
         Fault::Evict => {
             world.trace("fault", format!("{agent} is evicted"));
             if let Ok(agent) = system.agent_at(agent) {
-                tokio::spawn(async move { agent.evict().await });
+                let world = world.clone();
+                // It answers as it leaves, which a crash may forestall.
+                tokio::spawn(async move {
+                    if agent.evict().await.is_ok() {
+                        world.strike(fault);
+                    }
+                });
             }
         }
         _ => {}
@@ -123,6 +138,7 @@ pub(crate) fn crash_run(world: &World, run: &AgentPath) {
     let Some(system) = world.system() else { return };
     world.trace("fault", format!("the actor of {run} crashes"));
     if testing::crash_run(&system, run) {
+        world.strike(Fault::CrashRun);
         world.tell(&Event::RunCrashed { run });
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ghostlight::AgentPath;
 use ghostlight::protocol::RunKey;
+use ghostlight::storage::payload::Payload;
 use ghostlight::storage::records::{Head, LiveRecord, LogEntry, LogRecord, RunRecord};
 use ghostlight::storage::{Error, Key, Versioned, codec};
 
@@ -50,6 +51,8 @@ pub struct DurableRun {
     pub keys: usize,
     /// Whether keys of it still have to be removed.
     pub purging: bool,
+    /// The parts of its large payloads, by key.
+    pub(crate) parts: BTreeMap<Key, Vec<u8>>,
 }
 
 impl DurableRun {
@@ -85,6 +88,19 @@ impl Durable {
         self.runs.get(&RunKey::new(&parent, &run_id))
     }
 
+    /// The bytes of a payload of a run; `None` if not all of them are there.
+    pub(crate) fn contents(&self, run: RunKey, payload: &Payload) -> Option<Vec<u8>> {
+        let (number, bytes) = match payload {
+            Payload::Inline(bytes) => return Some(bytes.clone()),
+            Payload::Parts { number, bytes } => (*number, *bytes),
+        };
+        let first = Key::parts(run, number);
+        let parts = self.run(run)?.parts.range(first.clone()..);
+        let parts = parts.take_while(|(key, _)| key.as_bytes().starts_with(first.as_bytes()));
+        let contents: Vec<u8> = parts.flat_map(|(_, part)| part).copied().collect();
+        (contents.len() as u64 == bytes).then_some(contents)
+    }
+
     /// Whether nothing is left to do.
     pub fn is_settled(&self) -> bool {
         self.runs.values().all(DurableRun::is_settled)
@@ -116,6 +132,12 @@ impl Durable {
                     for (number, entry) in record.iter().flat_map(LogRecord::frames) {
                         run.frames.insert(number, entry.clone());
                     }
+                }
+                "part" => {
+                    match after {
+                        Some(part) => run.parts.insert(key.clone(), part.value.clone()),
+                        None => run.parts.remove(key),
+                    };
                 }
                 "live" => run.live = decoded(key, after)?,
                 "queue" => set(&mut run.queued, key.queue_number(), after.is_some()),

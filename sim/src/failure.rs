@@ -27,7 +27,7 @@ pub struct Report {
     pub calm_messages: u64,
     /// Faults in all plans.
     pub faults: u64,
-    /// Faults that have struck: the others' places were never reached.
+    /// Faults that have struck: the others' places were not reached, or had nothing to act on.
     pub struck: u64,
     /// What is outside of the promise of a simulation, or not crash-safe without having failed: threads
     /// that a step blocks, and awaits of what is not recorded. In words, each once.

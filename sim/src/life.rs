@@ -278,7 +278,6 @@ impl Probe for Watch {
             let (message, faults, _) = self.0.count(Counter::Message);
             self.0.trace_message(agent, message);
             for fault in faults {
-                self.0.tell(&Event::Fault(fault));
                 disturb::befall(&self.0, agent, fault);
             }
         }
@@ -296,7 +295,6 @@ impl Probe for Watch {
         self.0.trace_of("code", run.as_str(), text);
         let mut before = Vec::new();
         for fault in faults {
-            self.0.tell(&Event::Fault(fault));
             match fault {
                 Fault::CrashRun => disturb::crash_run(&self.0, run),
                 fault => before.push(fault),
@@ -308,6 +306,7 @@ impl Probe for Watch {
         let (world, run) = (self.0.clone(), run.clone());
         Some(Box::pin(async move {
             for fault in before {
+                world.strike(fault);
                 if let Fault::StallChild(ms) = fault {
                     world.trace("fault", format!("{run} stalls for {ms} ms"));
                     tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -29,7 +29,7 @@
 //! the sum (detached runs and their budgets). That a denial at the gate creates nothing is the server's,
 //! which no simulation has.
 
-mod attempts;
+pub(crate) mod attempts;
 mod callers;
 mod cancels;
 mod cap;

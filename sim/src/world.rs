@@ -288,8 +288,8 @@ impl World {
     fn stay_down(&self) {
         let (_, faults, _) = self.count(Counter::Life);
         for fault in faults {
-            self.tell(&Event::Fault(fault));
             let Fault::Down(ms) = fault else { continue };
+            self.strike(fault);
             let mut inner = self.lock();
             inner.elapsed = inner.elapsed.saturating_add(Duration::from_millis(ms));
             inner.line("fault", "", format!("nothing runs for {ms} ms"));

@@ -223,6 +223,129 @@ fn a_run_that_ends_otherwise_after_a_crash_is_caught() {
     Simulation::new(Counting(false)).crash_at_every_commit().check();
 }
 
+/// As [`Counter`], with an output that is too large for a record.
+struct LargeCounter(Effects);
+
+impl Agent for LargeCounter {
+    const TYPE: &'static str = "LargeCounter";
+}
+
+impl Child for LargeCounter {
+    type Input = ();
+    type Output = String;
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<String, RunError> {
+        self.0.perform("entered", "once");
+        let entries = self.0.performances("entered", "once");
+        cx.step("only", async || Ok(())).await?;
+        Ok(char::from(b'a' + (entries % 26) as u8).to_string().repeat(60 << 10))
+    }
+}
+
+struct CountingLargely;
+
+impl Scenario for CountingLargely {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        system.child(LargeCounter(world.effects()))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<LargeCounter>("c")?.run::<LargeCounter>(()).id("r").await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_large_output_that_is_another_after_a_crash_is_caught() {
+    let failure = Simulation::new(CountingLargely).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+}
+
+/// Gives up after so many attempts in a row without progress.
+struct Fragile(u32);
+
+impl Agent for Fragile {
+    const TYPE: &'static str = "Fragile";
+}
+
+impl Child for Fragile {
+    type Input = ();
+    type Output = u64;
+
+    fn recovery(&self) -> RecoveryPolicy {
+        RecoveryPolicy { attempts_max: self.0, ..RecoveryPolicy::default() }
+    }
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<u64, RunError> {
+        for step in 0..8u64 {
+            cx.step(("step", step), async || Ok(())).await?;
+        }
+        Ok(8)
+    }
+}
+
+/// Does not look at the outcome.
+struct Careless(u32);
+
+impl Scenario for Careless {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Fragile(self.0))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<Fragile>("f")?.run::<Fragile>(()).id("r").await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_dies_of_any_crash_is_caught() {
+    let failure = Simulation::new(Careless(1)).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert_eq!(failure.plan.faults.len(), 1, "one crash is enough: {}", failure.plan);
+    assert!(failure.text.contains("attempts-exhausted"), "{failure}");
+    Simulation::new(Careless(2)).crash_at_every_commit().check();
+}
+
+/// Dispatches a run in the first life alone, which a crash before that is durable loses.
+struct Forgets;
+
+impl Scenario for Forgets {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().life() == 1 {
+            life.agent::<Payer>("till")?.run::<Payer>(42).id("p").await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_is_missing_after_a_crash_is_caught() {
+    let failure = Simulation::new(Forgets).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("there are 0 runs of Payer"), "{failure}");
+}
+
+#[test]
+fn a_fault_that_finds_nothing_to_act_on_has_not_struck() {
+    let nothing_there = "cancel@1 duplicate@1".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(nothing_there).check();
+    assert_eq!((report.struck, report.faults), (0, 2));
+    let dead = "kill-before@4 jump:5@4 duplicate@4".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(dead).check();
+    assert_eq!((report.struck, report.faults), (1, 3));
+    let crashes = "crash-run@1 crash-parent@2".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(crashes).check();
+    assert_eq!((report.struck, report.faults), (2, 2));
+}
+
 #[test]
 fn a_report_says_how_many_faults_struck() {
     let beyond = "kill-before@3 kill-after@999".parse().unwrap();

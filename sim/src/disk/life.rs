@@ -6,7 +6,6 @@ use ghostlight::protocol::planted::{Planted, planted};
 use ghostlight::storage::{Backend, Batch, Entry, Error, Limit, Versioned};
 
 use super::page;
-use crate::invariant::Event;
 use crate::plan::{Counter, Fault};
 use crate::world::World;
 
@@ -33,10 +32,11 @@ impl DiskOfLife {
     }
 
     /// Kills the process in the middle of a group, of which the first `kept` batches survive.
-    async fn kill(&self, group: u64, kept: u32, when: &str) {
+    async fn kill(&self, fault: Fault, group: u64, kept: u32, when: &str) {
         if planted(Planted::SurviveKill) {
             return;
         }
+        self.world.strike(fault);
         self.world.leave(group, kept);
         self.world.kill(&format!("{when} commit {group}"));
         std::future::pending::<()>().await;
@@ -58,7 +58,7 @@ impl DiskOfLife {
         self.world.used();
         let (_, faults, latency) = self.world.count(Counter::Read);
         for fault in faults {
-            self.world.tell(&Event::Fault(fault));
+            self.world.strike(fault);
             match fault {
                 Fault::StallRead(ms) => self.stall(ms).await,
                 _ => return Err(self.fail()),
@@ -77,10 +77,12 @@ impl Backend for DiskOfLife {
         let (number, faults, latency) = self.world.count(Counter::Commit);
         self.world.note_group(group.len());
         for fault in &faults {
-            self.world.tell(&Event::Fault(*fault));
             match *fault {
-                Fault::Stall(ms) => self.stall(ms).await,
-                Fault::KillBefore => self.kill(number, 0, "before").await,
+                Fault::Stall(ms) => {
+                    self.world.strike(*fault);
+                    self.stall(ms).await;
+                }
+                Fault::KillBefore => self.kill(*fault, number, 0, "before").await,
                 _ => {}
             }
         }
@@ -89,8 +91,9 @@ impl Backend for DiskOfLife {
         self.alive().await;
         for fault in &faults {
             match *fault {
-                Fault::KillTorn(kept) => self.kill(number, kept, "in the middle of").await,
+                Fault::KillTorn(kept) => self.kill(*fault, number, kept, "in the middle of").await,
                 Fault::Fail(kept) => {
+                    self.world.strike(*fault);
                     self.world.leave(number, kept);
                     return Err(self.fail());
                 }
@@ -100,8 +103,11 @@ impl Backend for DiskOfLife {
         self.world.sync(number);
         for fault in &faults {
             match *fault {
-                Fault::KillAfter => self.kill(number, 0, "after").await,
-                Fault::Jump(ms) => self.world.jump(ms),
+                Fault::KillAfter => self.kill(*fault, number, 0, "after").await,
+                Fault::Jump(ms) => {
+                    self.world.strike(*fault);
+                    self.world.jump(ms);
+                }
                 Fault::Duplicate => crate::disturb::duplicate(&self.world),
                 Fault::Cancel => crate::disturb::cancel(&self.world),
                 _ => {}

@@ -4,11 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ghostlight::protocol::RunKey;
-use ghostlight::protocol::run::Phase;
+use ghostlight::protocol::run::{End, Phase};
 use ghostlight::storage::records::RunRecord;
 
 use crate::durable::Durable;
 use crate::invariant::{Event, Invariant};
+
+/// What an end says when a run has lost too many attempts.
+const EXHAUSTED: &str = "attempts-exhausted";
+
+/// How many attempts in a row a run has lost, as its end says, if it has ended by that.
+pub(crate) fn exhausted_after(record: &RunRecord) -> Option<u32> {
+    let end = record.end.as_ref().filter(|_| record.state.phase == Phase::Ended(End::Error))?;
+    let error = end.error.as_ref().filter(|_| end.kind.as_deref() == Some(EXHAUSTED))?;
+    error.split(' ').next()?.parse().ok()
+}
 
 #[derive(Default)]
 pub(super) struct Attempts {
@@ -73,6 +83,9 @@ impl Attempts {
         if attempt > 1 + lost {
             return Err(format!("{id} of {parent} is at attempt {attempt}, and has lost {lost}"));
         }
+        if let Some(said) = exhausted_after(record).filter(|said| *said > lost) {
+            return Err(format!("{id} of {parent} gave up after {said} attempts, and lost {lost}"));
+        }
         let before = self.attempts.insert(key, attempt).unwrap_or(0);
         if attempt < before {
             return Err(format!("{id} of {parent} was at attempt {before}, and is at {attempt}"));
@@ -114,6 +127,27 @@ mod tests {
                 Some(said) => fires(again, said),
             }
         }
+    }
+
+    #[test]
+    fn a_run_does_not_give_up_before_it_has_lost_what_it_may() {
+        let mut ended = at(1, Phase::Ended(End::Error));
+        ended.end = Some(ghostlight::storage::records::EndRecord {
+            error: Some("2 attempts in a row made no progress".into()),
+            kind: Some(EXHAUSTED.into()),
+            ..Default::default()
+        });
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        fires(history.run("r", &ended).commit(), "gave up after 2 attempts, and lost 1");
+        let mut history = History::of(Attempts::default());
+        history.run("r", &at(1, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        history.run("r", &at(2, Phase::Running)).commit().unwrap();
+        history.restart().unwrap();
+        ended.attempt = 2;
+        history.run("r", &ended).commit().unwrap();
     }
 
     #[test]

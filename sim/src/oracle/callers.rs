@@ -42,7 +42,9 @@ impl Invariant for Callers {
                 let key = RunKey::new(agent, run_id);
                 let told = self.told.entry(key).or_default();
                 let run = durable.run(key).filter(|run| run.record.is_some() || run.cleared);
-                told.hear(*answer, run).map_err(|text| format!("{run_id} of {agent}: {text}"))
+                let contents = |payload: &Payload| durable.contents(key, payload);
+                told.hear(*answer, run, contents)
+                    .map_err(|text| format!("{run_id} of {agent}: {text}"))
             }
             Event::Committed { changes, .. } => {
                 for change in changes.iter().filter(|change| change.key.kind() == "record") {
@@ -68,7 +70,12 @@ impl Invariant for Callers {
 }
 
 impl Told {
-    fn hear(&mut self, answer: Answer<'_>, run: Option<&DurableRun>) -> Result<(), String> {
+    fn hear(
+        &mut self,
+        answer: Answer<'_>,
+        run: Option<&DurableRun>,
+        contents: impl Fn(&Payload) -> Option<Vec<u8>>,
+    ) -> Result<(), String> {
         let is_cleared = run.is_some_and(|run| run.cleared);
         let record = run.and_then(|run| run.record.as_ref()).filter(|_| !is_cleared);
         match answer {
@@ -113,7 +120,7 @@ impl Told {
                 if let Some(before) = self.end.as_ref().filter(|before| *before != outcome) {
                     return Err(format!("it was told as {before:?}, and is as {outcome:?}"));
                 }
-                if let Some(record) = record.filter(|record| !ended_so(record, outcome)) {
+                if let Some(record) = record.filter(|record| !ended_so(record, outcome, contents)) {
                     let phase = record.state.phase;
                     return Err(format!("its end is told as {outcome:?}, and it is {phase:?}"));
                 }
@@ -187,13 +194,16 @@ fn has(run: &DurableRun, milestone: &Milestone) -> bool {
 }
 
 /// Whether a record has ended as somebody is told.
-fn ended_so(record: &RunRecord, outcome: &Outcome<Vec<u8>>) -> bool {
+fn ended_so(
+    record: &RunRecord,
+    outcome: &Outcome<Vec<u8>>,
+    contents: impl Fn(&Payload) -> Option<Vec<u8>>,
+) -> bool {
     let Some(end) = &record.end else { return false };
     let text = |text: &str| end.error.as_deref().unwrap_or_default() == text;
     match (record.state.phase, outcome) {
         (Phase::Ended(End::Completed), Outcome::Completed(told)) => match &end.output {
-            Some(Payload::Inline(output)) => output == told,
-            Some(Payload::Parts { bytes, .. }) => *bytes == told.len() as u64,
+            Some(output) => contents(output).as_ref() == Some(told),
             None => true,
         },
         (Phase::Ended(End::Error), Outcome::NotCompleted(NotCompleted::Error(failure))) => {
@@ -266,6 +276,18 @@ mod tests {
             permanent: false,
         }));
         fires(history.answer("r", Answer::Outcome(&failed)), "it was told as");
+    }
+
+    #[test]
+    fn a_large_output_is_told_as_it_is() {
+        let mut history = with(Phase::Running);
+        let mut ended = completed(b"");
+        let output = Some(Payload::Parts { number: 1, bytes: 1 });
+        ended.end = Some(EndRecord { output, ..EndRecord::default() });
+        history.raw(Key::part(key("r"), 1, 0), b"1").run("r", &ended).commit().unwrap();
+        let other = Outcome::Completed(b"2".to_vec());
+        fires(history.answer("r", Answer::Outcome(&other)), "its end is told as");
+        history.answer("r", Answer::Outcome(&Outcome::Completed(b"1".to_vec()))).unwrap();
     }
 
     #[test]

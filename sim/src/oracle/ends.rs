@@ -2,10 +2,11 @@
 //! has recorded of a run stays as it is, too.
 
 use ghostlight::protocol::run::{End, Phase};
+use ghostlight::storage::payload::Payload;
 use ghostlight::storage::records::{LogEntry, RunRecord};
 use ghostlight::storage::{Key, Versioned, codec};
 
-use crate::durable::{Durable, DurableRun};
+use crate::durable::{Change, Durable, DurableRun};
 use crate::invariant::{Event, Invariant};
 
 pub(super) struct Ends;
@@ -17,6 +18,7 @@ impl Invariant for Ends {
 
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         let Event::Committed { changes, .. } = event else { return Ok(()) };
+        changes.iter().try_for_each(|change| keeps_parts(change, durable))?;
         for change in changes.iter().filter(|change| change.key.kind() == "record") {
             let stored = change.key.run().and_then(|run| durable.run(run));
             if let Some(run) = stored.filter(|run| !run.cleared) {
@@ -40,6 +42,23 @@ impl Invariant for Ends {
         }
         Ok(())
     }
+}
+
+/// The parts of an output are as they were when the run ended.
+fn keeps_parts(change: &Change, durable: &Durable) -> Result<(), String> {
+    let Some(run) = change.key.run().filter(|_| change.key.kind() == "part") else { return Ok(()) };
+    let stored = durable.run(run).filter(|stored| !stored.cleared);
+    let Some(record) = stored.and_then(|stored| stored.record.as_ref()) else { return Ok(()) };
+    let output = record.end.as_ref().and_then(|end| end.output.as_ref());
+    let Some(Payload::Parts { number, .. }) = output else { return Ok(()) };
+    let (before, after) = (&change.before, &change.after);
+    let changed = before
+        .as_ref()
+        .is_some_and(|before| after.as_ref().is_none_or(|after| after.value != before.value));
+    if changed && change.key.as_bytes().starts_with(Key::parts(run, *number).as_bytes()) {
+        return Err(format!("the output of {} of {} was changed", record.run_id, record.parent));
+    }
+    Ok(())
 }
 
 /// What a dispatch decides for ever.
@@ -106,6 +125,25 @@ mod tests {
             ..Default::default()
         });
         fires(completed().run("r", &other).commit(), "had ended as Ended(Completed)");
+    }
+
+    #[test]
+    fn a_large_output_stands() {
+        let part = || Key::part(super::super::history::key("r"), 1, 0);
+        let large = || {
+            let mut ended = record("r", Phase::Ended(End::Completed));
+            ended.end = Some(ghostlight::storage::records::EndRecord {
+                output: Some(Payload::Parts { number: 1, bytes: 1 }),
+                ..Default::default()
+            });
+            let mut history = History::of(Ends);
+            history.raw(part(), b"1").run("r", &ended);
+            history.log("r", &[LogEntry::Started, LogEntry::Finished { summary: String::new() }]);
+            history.commit().unwrap();
+            history
+        };
+        fires(large().raw(part(), b"2").commit(), "was changed");
+        fires(large().delete(part()).commit(), "was changed");
     }
 
     #[test]

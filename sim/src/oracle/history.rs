@@ -47,6 +47,12 @@ impl<I: Invariant> History<I> {
         self.change(key, Some(Versioned { revision, value: codec::encode(record) }))
     }
 
+    /// Adds a part of a payload.
+    pub(super) fn raw(&mut self, key: Key, value: &[u8]) -> &mut Self {
+        let revision = self.rows.get(&key).map_or(1, |row| row.revision + 1);
+        self.change(key, Some(Versioned { revision, value: value.to_vec() }))
+    }
+
     pub(super) fn delete(&mut self, key: Key) -> &mut Self {
         self.change(key, None)
     }

@@ -21,7 +21,7 @@ pub(super) struct Journal {
 #[derive(Default)]
 struct Past {
     entries: Vec<LogEntry>,
-    steps: BTreeMap<String, Option<Result<Vec<u8>, String>>>,
+    steps: BTreeMap<String, Result<Vec<u8>, String>>,
     sleeps: BTreeMap<u64, bool>,
     waits: BTreeMap<u64, bool>,
     tries: BTreeMap<String, u32>,
@@ -48,13 +48,15 @@ impl Invariant for Journal {
                 let Some(recorded) = self.of(run).and_then(|past| past.steps.get(*key)) else {
                     return Err(format!("step {key:?} of {run} is told, and not durable"));
                 };
-                if recorded.as_ref().is_some_and(|recorded| !is_the_same(recorded, *result)) {
+                if !is_the_same(recorded, *result) {
                     return Err(format!("step {key:?} of {run} is told otherwise than recorded"));
                 }
             }
             Event::System(Seen::Durable { run, entry }) => {
                 let entries = self.of(run).map_or(&[][..], |past| &past.entries);
-                if !entries.iter().rev().any(|stored| is_stored(entry, stored)) {
+                let key = run.parent().map(|(parent, run_id)| RunKey::new(&parent, &run_id));
+                let contents = |payload: &Payload| durable.contents(key?, payload);
+                if !entries.iter().rev().any(|stored| is_stored(entry, stored, contents)) {
                     let mut entry = format!("{entry:?}");
                     entry.truncate(entry.floor_char_boundary(200));
                     return Err(format!("{run} goes on after {entry}, which is not durable"));
@@ -75,16 +77,21 @@ fn is_the_same(recorded: &Result<Vec<u8>, String>, told: Result<&[u8], &Failure>
 }
 
 /// Whether this is the entry as it is stored: a large payload is stored beside it.
-fn is_stored(entry: &LogEntry, stored: &LogEntry) -> bool {
+fn is_stored(
+    entry: &LogEntry,
+    stored: &LogEntry,
+    contents: impl Fn(&Payload) -> Option<Vec<u8>>,
+) -> bool {
     if entry == stored || std::mem::discriminant(entry) != std::mem::discriminant(stored) {
         return entry == stored;
     }
     let (mut entry, mut stored) = (entry.clone(), stored.clone());
     if let (Some(whole), Some(parts)) = (entry.payload_mut(), stored.payload_mut())
-        && matches!(parts, Payload::Parts { .. })
         && parts.len() == whole.len()
+        && matches!(whole, Payload::Inline(_))
+        && let Some(bytes) = contents(parts)
     {
-        *whole = parts.clone();
+        *parts = Payload::Inline(bytes);
     }
     entry == stored
 }
@@ -108,7 +115,8 @@ impl Journal {
                     .map_err(|error| format!("{}: {error}", name()))?;
                 let past = self.runs.entry(run).or_default();
                 for entry in record.entries {
-                    past.add(&entry).map_err(|text| format!("{}: {text}", name()))?;
+                    let contents = |payload: &Payload| durable.contents(run, payload);
+                    past.add(&entry, contents).map_err(|text| format!("{}: {text}", name()))?;
                     past.entries.push(entry);
                 }
                 Ok(())
@@ -125,17 +133,20 @@ impl Journal {
 }
 
 impl Past {
-    fn add(&mut self, entry: &LogEntry) -> Result<(), String> {
+    fn add(
+        &mut self,
+        entry: &LogEntry,
+        contents: impl Fn(&Payload) -> Option<Vec<u8>>,
+    ) -> Result<(), String> {
         let again = match entry {
             LogEntry::Completed { call: StoredCall::Step(step), result } => {
-                let result = match result {
-                    Payload::Inline(bytes) => Some(Ok(bytes.clone())),
-                    Payload::Parts { .. } => None,
+                let Some(bytes) = contents(result) else {
+                    return Err(format!("parts of the result of step {step:?} are missing"));
                 };
-                self.steps.insert(step.clone(), result).is_some()
+                self.steps.insert(step.clone(), Ok(bytes)).is_some()
             }
             LogEntry::StepFailed { step, message, .. } => {
-                self.steps.insert(step.clone(), Some(Err(message.clone()))).is_some()
+                self.steps.insert(step.clone(), Err(message.clone())).is_some()
             }
             LogEntry::SleepSet { ordinal, .. } => self.sleeps.insert(*ordinal, false).is_some(),
             LogEntry::Completed { call: StoredCall::Sleep(ordinal), .. } => {
@@ -161,6 +172,7 @@ mod tests {
     use super::super::history::{History, fires, path, record};
     use super::*;
     use ghostlight::protocol::run::Phase;
+    use ghostlight::storage::Key;
 
     fn step(result: &[u8]) -> LogEntry {
         let result = Payload::Inline(result.to_vec());
@@ -194,6 +206,26 @@ mod tests {
     }
 
     #[test]
+    fn a_large_result_is_told_as_it_is_recorded() {
+        let run = super::super::history::key("r");
+        let result = Payload::Parts { number: 1, bytes: 2 };
+        let entry = LogEntry::Completed { call: StoredCall::Step("a".into()), result };
+        let started = [LogEntry::Started, entry];
+        let mut history = History::of(Journal::default());
+        history.run("r", &record("r", Phase::Running)).log("r", &started);
+        fires(history.commit(), "are missing");
+        let mut history = History::of(Journal::default());
+        history.raw(Key::part(run, 1, 0), b"1").raw(Key::part(run, 1, 1), b"2");
+        history.run("r", &record("r", Phase::Running)).log("r", &started).commit().unwrap();
+        let run = path("r");
+        let told = |result| Seen::StepTold { run: &run, key: "a", result: Ok(result) };
+        history.see(told(b"12")).unwrap();
+        fires(history.see(told(b"13")), "otherwise than recorded");
+        history.see(Seen::Durable { run: &run, entry: &step(b"12") }).unwrap();
+        fires(history.see(Seen::Durable { run: &run, entry: &step(b"13") }), "not durable");
+    }
+
+    #[test]
     fn nobody_goes_on_before_the_disk_has_answered() {
         let mut history = recorded();
         history.see(Seen::Durable { run: &path("r"), entry: &step(b"1") }).unwrap();
@@ -207,7 +239,7 @@ mod tests {
         fires(recorded().log("r", &[due.clone(), due]).commit(), "a second time");
         let tried = |tries| LogEntry::Tried { step: "b".into(), tries };
         fires(recorded().log("r", &[tried(2), tried(2)]).commit(), "a second time");
-        let row = ghostlight::storage::Key::log_record(super::super::history::key("r"), 1, 0);
+        let row = Key::log_record(super::super::history::key("r"), 1, 0);
         fires(recorded().delete(row).commit(), "is gone");
     }
 }

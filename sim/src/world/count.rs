@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::World;
+use crate::invariant::Event;
 use crate::plan::{Counter, Fault};
 
 /// More messages than this for each group of commits are a system that goes in circles.
@@ -21,7 +22,7 @@ pub struct Counts {
     pub code: u64,
     /// Lives of the process.
     pub lives: u64,
-    /// Faults that have struck.
+    /// Faults that have struck: they had something to act on, and acted.
     pub struck: u64,
 }
 
@@ -51,10 +52,15 @@ impl World {
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
-        inner.counts.struck += faults.len() as u64;
         inner.kills_due += u64::from(is_killed(&faults));
         let latency = inner.plan.latency();
         (at, faults, latency)
+    }
+
+    /// A fault has found something to act on, and acts.
+    pub(crate) fn strike(&self, fault: Fault) {
+        self.lock().counts.struck += 1;
+        self.tell(&Event::Fault(fault));
     }
 }
 
