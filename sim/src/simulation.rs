@@ -39,6 +39,7 @@ pub struct Simulation {
     commits_max: u64,
     life_max: Duration,
     most: usize,
+    deny_warnings: bool,
     /// How runs end when nothing goes wrong, once that was executed.
     calm: OnceCell<Calm>,
 }
@@ -62,6 +63,7 @@ impl Simulation {
             commits_max: COMMITS_MAX,
             life_max: LIFE_MAX,
             most: usize::MAX,
+            deny_warnings: false,
             calm: OnceCell::new(),
         }
     }
@@ -139,6 +141,12 @@ impl Simulation {
         self
     }
 
+    /// Takes a [warning](Report::warnings) for a failure, so that nothing leaves the simulation unseen.
+    pub fn deny_warnings(mut self) -> Self {
+        self.deny_warnings = true;
+        self
+    }
+
     /// Executes this plan alone, whatever else was asked for.
     pub fn plan(mut self, plan: Plan) -> Self {
         self.plan = Some(plan);
@@ -157,13 +165,20 @@ impl Simulation {
         self
     }
 
-    /// Executes everything that was asked for.
+    /// Executes everything that was asked for, and prints the [warnings](Report::warnings) on standard
+    /// error, where a test shows them with the rest of its output.
     ///
     /// # Panics
     /// When something does not hold, with the whole [`Failure`] as its text. As [`Simulation::run`].
     pub fn check(self) -> Report {
+        let name = self.name();
         match self.run() {
-            Ok(report) => report,
+            Ok(report) => {
+                for warning in &report.warnings {
+                    eprintln!("simulation of {name}: warning: {warning}");
+                }
+                report
+            }
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -396,6 +411,9 @@ impl Simulation {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
         self.compare(plan, &world);
+        if let Some(warning) = world.warnings().first().filter(|_| self.deny_warnings) {
+            world.violated("there is no warning", warning.clone());
+        }
         drop(watchdog);
         match world.violation() {
             None => Ok(world),

@@ -1,0 +1,79 @@
+//! What goes wrong around a scenario is told to whoever executes it, and nothing hangs in silence.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use ghostlight::SystemBuilder;
+use ghostlight::prelude::*;
+use ghostlight_sim::{Life, Scenario, Simulation, World};
+
+/// Lets the tests do what they do when another test executes them.
+const INNER: &str = "GHOSTLIGHT_SIM_INNER";
+
+fn is_inner() -> bool {
+    std::env::var_os(INNER).is_some()
+}
+
+/// Executes one test of this program, which tells its standard error.
+fn inner(test: &str) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(INNER, "1");
+    command.env_remove("GHOSTLIGHT_SIM_PLAN").output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+struct Worker;
+
+impl Agent for Worker {
+    const TYPE: &'static str = "Worker";
+}
+
+impl Child for Worker {
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<(), RunError> {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        cx.step("work", async || Ok(())).await
+    }
+}
+
+/// Its run awaits what is not recorded, which is a warning.
+struct Warns;
+
+impl Scenario for Warns {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Worker)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        Ok(life.agent::<Worker>("w")?.run::<Worker>(()).id("r").await?.completed()?)
+    }
+}
+
+#[test]
+fn warnings_are_printed() {
+    if is_inner() {
+        Simulation::new(Warns).seeds(2).check();
+        return;
+    }
+    let output = inner("warnings_are_printed");
+    assert!(output.status.success(), "{output:?}");
+    let told = told(&output);
+    let warnings: Vec<_> = told.lines().filter(|line| line.contains("not recorded")).collect();
+    assert_eq!(warnings.len(), 1, "{told}");
+    assert!(warnings[0].starts_with("simulation of Warns: warning: "), "{told}");
+}
+
+#[test]
+fn warnings_are_failures_if_they_are_denied() {
+    let failure = Simulation::new(Warns).deny_warnings().run().unwrap_err();
+    assert_eq!(failure.invariant, "there is no warning");
+    assert!(failure.text.contains("not recorded"), "{failure}");
+    assert!(failure.repeats);
+}
