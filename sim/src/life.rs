@@ -75,9 +75,19 @@ pub(crate) fn live(
     let _of_a_life = OfALife::begin(world, watchdog);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
-        let end = runtime.block_on(one(scenario, world));
-        drop(runtime);
-        end
+        let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(one(scenario, world))));
+        // What is left of agents is dropped here, and may panic, too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| {
+            world.set_system(None);
+            drop(runtime);
+        }));
+        match (end, dropped) {
+            (Ok(end), Ok(())) => end,
+            _ => {
+                world.violated("the code of the scenario does not panic", thread::last_panic());
+                LifeEnd::Violated
+            }
+        }
     });
     Ok(match world.violation() {
         Some(_) => LifeEnd::Violated,
@@ -134,7 +144,14 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             })
             .probe(Arc::new(Watch(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
-        let system = match scenario.agents(builder, world).start().await {
+        thread::polling(&"Scenario::agents");
+        let builder = catch_unwind(AssertUnwindSafe(|| scenario.agents(builder, world)));
+        thread::polled();
+        let Ok(builder) = builder else {
+            world.violated("the agents can be registered", thread::last_panic());
+            return LifeEnd::Violated;
+        };
+        let system = match builder.start().await {
             Ok(system) => started.insert(system).clone(),
             Err(_) if world.store_failed() => return LifeEnd::Killed,
             Err(error) => {

@@ -34,6 +34,8 @@ struct Life {
 thread_local! {
     /// The life that this thread is.
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
+    /// What this thread's last panic said, with its place.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 fn life() -> Option<Life> {
@@ -49,7 +51,12 @@ pub(crate) struct OfALife {
 impl OfALife {
     pub(crate) fn begin(world: &World, watchdog: &Watchdog) -> Self {
         let told = world.clone();
-        let panics = panics_told_to(move |info| told.panicked(&info.to_string()));
+        let panics = panics_told_to(move |info, caught| {
+            let text = info.to_string().replace('\n', " ");
+            let caught = caught || polled_now().is_some();
+            told.panicked(&text, caught);
+            LAST_PANIC.set(text);
+        });
         LIFE.set(Some(Life { world: world.clone(), polling: Arc::clone(&watchdog.polling) }));
         Self { _panics: panics }
     }
@@ -64,6 +71,11 @@ impl Drop for OfALife {
 /// Whether this thread is a life of a world.
 pub(crate) fn is_of_a_life() -> bool {
     LIFE.with_borrow(Option::is_some)
+}
+
+/// What this thread's last panic said, with its place.
+pub(crate) fn last_panic() -> String {
+    LAST_PANIC.with_borrow(Clone::clone)
 }
 
 /// Whose code this thread is polling.

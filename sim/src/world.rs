@@ -238,8 +238,9 @@ impl World {
         }
     }
 
-    /// Notes a panic, which may have happened while the world is being looked at.
-    pub(crate) fn panicked(&self, text: &str) {
+    /// Notes a panic, which may have happened while the world is being looked at. If nobody catches it whom
+    /// the system or the simulation knows, nothing fails by it.
+    pub(crate) fn panicked(&self, text: &str, caught: bool) {
         let who = crate::thread::polled_now().unwrap_or_default();
         let inner = match self.shared.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -248,6 +249,9 @@ impl World {
         };
         if let Some(mut inner) = inner {
             inner.line("panic", &who, text.to_owned());
+            if !caught {
+                inner.warnings.insert(format!("outside of runs and the drive, code has {text}"));
+            }
         }
     }
 

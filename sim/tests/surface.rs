@@ -77,3 +77,61 @@ fn warnings_are_failures_if_they_are_denied() {
     assert!(failure.text.contains("not recorded"), "{failure}");
     assert!(failure.repeats);
 }
+
+/// Where code panics that is neither a run's nor a drive's.
+#[derive(Clone, Copy, PartialEq)]
+enum Where {
+    Agents,
+    Drop,
+    TaskOfTheDrive,
+}
+
+struct Fragile(Where);
+
+impl Agent for Fragile {
+    const TYPE: &'static str = "Fragile";
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        assert!(self.0 != Where::Drop, "planned in a drop");
+    }
+}
+
+struct Panics(Where);
+
+impl Scenario for Panics {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        assert!(self.0 != Where::Agents, "planned in agents");
+        system.agent(Fragile(self.0))
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        life.agent::<Fragile>("f")?;
+        if self.0 == Where::TaskOfTheDrive {
+            tokio::spawn(async { panic!("planned in a task") });
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_around_the_drive_is_a_failure_with_its_place() {
+    for (place, message) in
+        [(Where::Agents, "planned in agents"), (Where::Drop, "planned in a drop")]
+    {
+        let failure = Simulation::new(Panics(place)).run().unwrap_err();
+        assert!(failure.text.contains(message), "{failure}");
+        assert!(failure.text.contains("surface.rs:"), "{failure}");
+    }
+}
+
+#[test]
+fn a_panic_of_a_task_is_a_warning() {
+    let report = Simulation::new(Panics(Where::TaskOfTheDrive)).run().unwrap();
+    let warnings: Vec<_> = report.warnings.into_iter().collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("planned in a task"), "{warnings:?}");
+    assert!(warnings[0].contains("surface.rs:"), "{warnings:?}");
+}
