@@ -207,11 +207,12 @@ impl Simulation {
         let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
-        let plans = self.plans(calm, &world.groups());
-        for plan in &plans {
-            self.one(plan, &mut report)?;
+        let groups = world.groups();
+        let (all, plans) = self.plans(calm, &groups);
+        for plan in plans {
+            self.one(&plan, &mut report)?;
             if let Some(watch) = &self.watch {
-                watch(report.plans, plans.len() as u64 + 1);
+                watch(report.plans, all.saturating_add(1));
             }
         }
         Ok(report)
@@ -263,8 +264,9 @@ impl Simulation {
         }
     }
 
-    /// The plans that were asked for; `groups` has the batches of each group of the calm world.
-    fn plans(&self, calm: Counts, groups: &[u32]) -> Vec<Plan> {
+    /// The plans that were asked for, and how many; `groups` has the batches of each group of the calm
+    /// world. Random ones are made when it is their turn: there may be more than fit into memory.
+    fn plans(&self, calm: Counts, groups: &[u32]) -> (u64, impl Iterator<Item = Plan>) {
         let mut plans = Vec::new();
         let mut chance = fastrand::Rng::with_seed(calm.commits);
         let kill = |chance: &mut fastrand::Rng, at: u64| {
@@ -295,12 +297,23 @@ impl Simulation {
             let last = if wanted { calm.messages } else { 0 };
             plans.extend((1..=last).map(|at| Plan::calm(0).with(fault, at)));
         }
-        plans.extend((1..=self.seeds).map(|seed| self.random(seed, calm)));
-        if plans.len() > self.most {
-            chance.shuffle(&mut plans);
-            plans.truncate(self.most);
-        }
-        plans
+        let planned = plans.len() as u64;
+        let all = planned.saturating_add(self.seeds);
+        let most = u64::try_from(self.most).unwrap_or(u64::MAX);
+        let sample = (all > most).then(|| {
+            let mut sample = BTreeSet::new();
+            while sample.len() < self.most {
+                sample.insert(chance.u64(..all));
+            }
+            sample
+        });
+        let everything = if sample.is_some() { 0..0 } else { 0..all };
+        let chosen = sample.into_iter().flatten().chain(everything);
+        let plans = chosen.map(move |at| {
+            let plan = usize::try_from(at).ok().and_then(|at| plans.get(at).cloned());
+            plan.unwrap_or_else(|| self.random(at - planned + 1, calm))
+        });
+        (all.min(most), plans)
     }
 
     /// The random plan of a seed.

@@ -135,3 +135,15 @@ fn a_panic_of_a_task_is_a_warning() {
     assert!(warnings[0].contains("planned in a task"), "{warnings:?}");
     assert!(warnings[0].contains("surface.rs:"), "{warnings:?}");
 }
+
+#[test]
+fn there_may_be_more_plans_than_fit_into_memory() {
+    let report = Simulation::new(Warns).seeds(u64::MAX).at_most(3).run().unwrap();
+    assert_eq!(report.plans, 4, "and the calm one");
+    let stop = |done, all| assert!(done < 3, "stopped at {done} of {all}");
+    let stopped =
+        std::panic::catch_unwind(|| Simulation::new(Warns).seeds(u64::MAX).watch(stop).run());
+    let panic = stopped.unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert_eq!(*text, format!("stopped at 3 of {}", u64::MAX));
+}
