@@ -1,6 +1,6 @@
 //! What the thread of a life is doing, as far as the world cannot see it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +36,8 @@ thread_local! {
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
     /// What this thread's last panic said, with its place.
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+    /// This thread calls what judges the world.
+    static JUDGING: Cell<bool> = const { Cell::new(false) };
 }
 
 fn life() -> Option<Life> {
@@ -53,7 +55,7 @@ impl OfALife {
         let told = world.clone();
         let panics = panics_told_to(move |info, caught| {
             let text = info.to_string().replace('\n', " ");
-            let caught = caught || polled_now().is_some();
+            let caught = caught || polled_now().is_some() || JUDGING.get();
             told.panicked(&text, caught);
             LAST_PANIC.set(text);
         });
@@ -76,6 +78,21 @@ pub(crate) fn is_of_a_life() -> bool {
 /// What this thread's last panic said, with its place.
 pub(crate) fn last_panic() -> String {
     LAST_PANIC.with_borrow(Clone::clone)
+}
+
+/// Calls what judges the world; `None` if it is what this thread is calling already.
+pub(crate) fn judging<T>(judge: impl FnOnce() -> T) -> Option<T> {
+    struct Judging;
+    impl Drop for Judging {
+        fn drop(&mut self) {
+            JUDGING.set(false);
+        }
+    }
+    if JUDGING.replace(true) {
+        return None;
+    }
+    let _judging = Judging;
+    Some(judge())
 }
 
 /// Whose code this thread is polling.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
-use ghostlight_sim::{Life, Scenario, Simulation, World};
+use ghostlight_sim::{Invariants, Life, Scenario, Simulation, World};
 
 /// Lets the tests do what they do when another test executes them.
 const INNER: &str = "GHOSTLIGHT_SIM_INNER";
@@ -146,4 +146,26 @@ fn there_may_be_more_plans_than_fit_into_memory() {
     let panic = stopped.unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     assert_eq!(*text, format!("stopped at 3 of {}", u64::MAX));
+}
+
+struct ActsWhileItJudges;
+
+impl Scenario for ActsWhileItJudges {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system
+    }
+
+    async fn drive(&self, _: &Life) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    fn invariants(&self) -> Invariants {
+        Invariants::none().always("it is charged", |world| world.effects().perform("charge", "key"))
+    }
+}
+
+#[test]
+fn a_closure_that_performs_an_effect_fails() {
+    let failure = Simulation::new(ActsWhileItJudges).run().unwrap_err();
+    assert_eq!(failure.invariant, "closures of invariants only look at the world");
 }
