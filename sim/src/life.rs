@@ -175,7 +175,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
         let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
-            world.violated("the drive comes to an end", stuck(world));
+            world.violated("the drive comes to an end", stuck(world, "the drive"));
             return LifeEnd::Violated;
         };
         match driven {
@@ -201,7 +201,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         },
         end = life => end,
         () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
-            world.violated("every start succeeds", stuck(world));
+            world.violated("every start succeeds", stuck(world, "the start or the drive"));
             LifeEnd::Violated
         }
     };
@@ -235,20 +235,21 @@ async fn settle(world: &World) -> LifeEnd {
     match tokio::time::timeout(SETTLE_MAX.min(world.life_max()), wait).await {
         Ok(end) => end,
         Err(_) => {
-            world.violated("everything comes to an end", stuck(world));
+            world.violated("everything comes to an end", stuck(world, "an observer of a run"));
             LifeEnd::Violated
         }
     }
 }
 
-fn stuck(world: &World) -> String {
+/// What is not done; `waits` is who waits if every run is.
+fn stuck(world: &World, waits: &str) -> String {
     let left = world.durable(|durable| {
         let open = durable.runs().filter(|(_, run)| !run.is_settled());
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
     if left.is_empty() {
-        return "after a long time an observer has not come to the end of its run".to_owned();
+        return format!("after a long time {waits} still waits, and no run is open");
     }
     format!(
         "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",

@@ -199,7 +199,8 @@ impl Simulation {
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
-            self.calm(&mut Report::default())?;
+            let calm = self.calm(&mut Report::default())?.counts();
+            (report.calm_commits, report.calm_messages) = (calm.commits, calm.messages);
             self.one(plan, &mut report)?;
             return Ok(report);
         }

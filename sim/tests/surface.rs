@@ -169,3 +169,30 @@ fn a_closure_that_performs_an_effect_fails() {
     let failure = Simulation::new(ActsWhileItJudges).run().unwrap_err();
     assert_eq!(failure.invariant, "closures of invariants only look at the world");
 }
+
+struct WaitsForEver;
+
+impl Scenario for WaitsForEver {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system
+    }
+
+    async fn drive(&self, _: &Life) -> Result<(), RunError> {
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn a_drive_that_waits_for_ever_is_named() {
+    let failure = Simulation::new(WaitsForEver).run().unwrap_err();
+    assert!(failure.text.contains("the drive still waits"), "{failure}");
+}
+
+#[test]
+fn a_single_plan_knows_the_calm_world() {
+    let all = Simulation::new(Warns).run().unwrap();
+    let one = Simulation::new(Warns).plan("kill-before@2".parse().unwrap()).run().unwrap();
+    assert!(one.calm_commits > 0);
+    assert_eq!(one.calm_commits, all.calm_commits);
+    assert_eq!(one.calm_messages, all.calm_messages);
+}
