@@ -98,7 +98,7 @@ impl Invariants {
         Self::default()
     }
 
-    /// Something that holds after every event.
+    /// Something that holds after every event. The closure only looks: one that performs an effect fails.
     pub fn always(
         mut self,
         name: &str,

@@ -75,9 +75,19 @@ pub(crate) fn live(
     let _of_a_life = OfALife::begin(world, watchdog);
     let subscriber = tracing::Dispatch::new(crate::trace::Collect(world.clone()));
     let end = tracing::dispatcher::with_default(&subscriber, || {
-        let end = runtime.block_on(one(scenario, world));
-        drop(runtime);
-        end
+        let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(one(scenario, world))));
+        // What is left of agents is dropped here, and may panic, too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| {
+            world.set_system(None);
+            drop(runtime);
+        }));
+        match (end, dropped) {
+            (Ok(end), Ok(())) => end,
+            _ => {
+                world.violated("the code of the scenario does not panic", thread::last_panic());
+                LifeEnd::Violated
+            }
+        }
     });
     Ok(match world.violation() {
         Some(_) => LifeEnd::Violated,
@@ -134,7 +144,14 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             })
             .probe(Arc::new(Watch(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
-        let system = match scenario.agents(builder, world).start().await {
+        thread::polling(&"Scenario::agents");
+        let builder = catch_unwind(AssertUnwindSafe(|| scenario.agents(builder, world)));
+        thread::polled();
+        let Ok(builder) = builder else {
+            world.violated("the agents can be registered", thread::last_panic());
+            return LifeEnd::Violated;
+        };
+        let system = match builder.start().await {
             Ok(system) => started.insert(system).clone(),
             Err(_) if world.store_failed() => return LifeEnd::Killed,
             Err(error) => {
@@ -158,7 +175,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
         let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
-            world.violated("the drive comes to an end", stuck(world));
+            world.violated("the drive comes to an end", stuck(world, "the drive"));
             return LifeEnd::Violated;
         };
         match driven {
@@ -184,7 +201,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         },
         end = life => end,
         () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
-            world.violated("every start succeeds", stuck(world));
+            world.violated("every start succeeds", stuck(world, "the start or the drive"));
             LifeEnd::Violated
         }
     };
@@ -218,20 +235,21 @@ async fn settle(world: &World) -> LifeEnd {
     match tokio::time::timeout(SETTLE_MAX.min(world.life_max()), wait).await {
         Ok(end) => end,
         Err(_) => {
-            world.violated("everything comes to an end", stuck(world));
+            world.violated("everything comes to an end", stuck(world, "an observer of a run"));
             LifeEnd::Violated
         }
     }
 }
 
-fn stuck(world: &World) -> String {
+/// What is not done; `waits` is who waits if every run is.
+fn stuck(world: &World, waits: &str) -> String {
     let left = world.durable(|durable| {
         let open = durable.runs().filter(|(_, run)| !run.is_settled());
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
     if left.is_empty() {
-        return "after a long time an observer has not come to the end of its run".to_owned();
+        return format!("after a long time {waits} still waits, and no run is open");
     }
     format!(
         "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",

@@ -28,7 +28,7 @@ pub enum Fault {
     StallRead(u64),
     /// The disk fails at this read, and does nothing more in this life.
     FailRead,
-    /// The wall clock jumps by so many ms when this group is durable.
+    /// The wall clock jumps by so many ms when this group is durable, and never before 1970.
     Jump(i64),
     /// So many ms pass after this life of the process, in which nothing runs.
     Down(u64),

@@ -39,6 +39,7 @@ pub struct Simulation {
     commits_max: u64,
     life_max: Duration,
     most: usize,
+    deny_warnings: bool,
     /// How runs end when nothing goes wrong, once that was executed.
     calm: OnceCell<Calm>,
 }
@@ -62,6 +63,7 @@ impl Simulation {
             commits_max: COMMITS_MAX,
             life_max: LIFE_MAX,
             most: usize::MAX,
+            deny_warnings: false,
             calm: OnceCell::new(),
         }
     }
@@ -139,6 +141,12 @@ impl Simulation {
         self
     }
 
+    /// Takes a [warning](Report::warnings) for a failure, so that nothing leaves the simulation unseen.
+    pub fn deny_warnings(mut self) -> Self {
+        self.deny_warnings = true;
+        self
+    }
+
     /// Executes this plan alone, whatever else was asked for.
     pub fn plan(mut self, plan: Plan) -> Self {
         self.plan = Some(plan);
@@ -157,13 +165,20 @@ impl Simulation {
         self
     }
 
-    /// Executes everything that was asked for.
+    /// Executes everything that was asked for, and prints the [warnings](Report::warnings) on standard
+    /// error, where a test shows them with the rest of its output.
     ///
     /// # Panics
     /// When something does not hold, with the whole [`Failure`] as its text. As [`Simulation::run`].
     pub fn check(self) -> Report {
+        let name = self.name();
         match self.run() {
-            Ok(report) => report,
+            Ok(report) => {
+                for warning in &report.warnings {
+                    eprintln!("simulation of {name}: warning: {warning}");
+                }
+                report
+            }
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -184,7 +199,8 @@ impl Simulation {
             self.plan = Some(plan);
         }
         if let Some(plan) = &self.plan {
-            self.calm(&mut Report::default())?;
+            let calm = self.calm(&mut Report::default())?.counts();
+            (report.calm_commits, report.calm_messages) = (calm.commits, calm.messages);
             self.one(plan, &mut report)?;
             return Ok(report);
         }
@@ -192,11 +208,12 @@ impl Simulation {
         let calm = world.counts();
         report.calm_commits = calm.commits;
         report.calm_messages = calm.messages;
-        let plans = self.plans(calm, &world.groups());
-        for plan in &plans {
-            self.one(plan, &mut report)?;
+        let groups = world.groups();
+        let (all, plans) = self.plans(calm, &groups);
+        for plan in plans {
+            self.one(&plan, &mut report)?;
             if let Some(watch) = &self.watch {
-                watch(report.plans, plans.len() as u64 + 1);
+                watch(report.plans, all.saturating_add(1));
             }
         }
         Ok(report)
@@ -248,8 +265,9 @@ impl Simulation {
         }
     }
 
-    /// The plans that were asked for; `groups` has the batches of each group of the calm world.
-    fn plans(&self, calm: Counts, groups: &[u32]) -> Vec<Plan> {
+    /// The plans that were asked for, and how many; `groups` has the batches of each group of the calm
+    /// world. Random ones are made when it is their turn: there may be more than fit into memory.
+    fn plans(&self, calm: Counts, groups: &[u32]) -> (u64, impl Iterator<Item = Plan>) {
         let mut plans = Vec::new();
         let mut chance = fastrand::Rng::with_seed(calm.commits);
         let kill = |chance: &mut fastrand::Rng, at: u64| {
@@ -280,12 +298,23 @@ impl Simulation {
             let last = if wanted { calm.messages } else { 0 };
             plans.extend((1..=last).map(|at| Plan::calm(0).with(fault, at)));
         }
-        plans.extend((1..=self.seeds).map(|seed| self.random(seed, calm)));
-        if plans.len() > self.most {
-            chance.shuffle(&mut plans);
-            plans.truncate(self.most);
-        }
-        plans
+        let planned = plans.len() as u64;
+        let all = planned.saturating_add(self.seeds);
+        let most = u64::try_from(self.most).unwrap_or(u64::MAX);
+        let sample = (all > most).then(|| {
+            let mut sample = BTreeSet::new();
+            while sample.len() < self.most {
+                sample.insert(chance.u64(..all));
+            }
+            sample
+        });
+        let everything = if sample.is_some() { 0..0 } else { 0..all };
+        let chosen = sample.into_iter().flatten().chain(everything);
+        let plans = chosen.map(move |at| {
+            let plan = usize::try_from(at).ok().and_then(|at| plans.get(at).cloned());
+            plan.unwrap_or_else(|| self.random(at - planned + 1, calm))
+        });
+        (all.min(most), plans)
     }
 
     /// The random plan of a seed.
@@ -396,6 +425,9 @@ impl Simulation {
             world.violated("a world comes to its end", format!("it has not in {lives} lives"));
         }
         self.compare(plan, &world);
+        if let Some(warning) = world.warnings().first().filter(|_| self.deny_warnings) {
+            world.violated("there is no warning", warning.clone());
+        }
         drop(watchdog);
         match world.violation() {
             None => Ok(world),

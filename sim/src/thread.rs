@@ -1,6 +1,6 @@
 //! What the thread of a life is doing, as far as the world cannot see it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +34,10 @@ struct Life {
 thread_local! {
     /// The life that this thread is.
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
+    /// What this thread's last panic said, with its place.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+    /// This thread calls what judges the world.
+    static JUDGING: Cell<bool> = const { Cell::new(false) };
 }
 
 fn life() -> Option<Life> {
@@ -49,7 +53,12 @@ pub(crate) struct OfALife {
 impl OfALife {
     pub(crate) fn begin(world: &World, watchdog: &Watchdog) -> Self {
         let told = world.clone();
-        let panics = panics_told_to(move |info| told.panicked(&info.to_string()));
+        let panics = panics_told_to(move |info, caught| {
+            let text = info.to_string().replace('\n', " ");
+            let caught = caught || polled_now().is_some() || JUDGING.get();
+            told.panicked(&text, caught);
+            LAST_PANIC.set(text);
+        });
         LIFE.set(Some(Life { world: world.clone(), polling: Arc::clone(&watchdog.polling) }));
         Self { _panics: panics }
     }
@@ -64,6 +73,26 @@ impl Drop for OfALife {
 /// Whether this thread is a life of a world.
 pub(crate) fn is_of_a_life() -> bool {
     LIFE.with_borrow(Option::is_some)
+}
+
+/// What this thread's last panic said, with its place.
+pub(crate) fn last_panic() -> String {
+    LAST_PANIC.with_borrow(Clone::clone)
+}
+
+/// Calls what judges the world; `None` if it is what this thread is calling already.
+pub(crate) fn judging<T>(judge: impl FnOnce() -> T) -> Option<T> {
+    struct Judging;
+    impl Drop for Judging {
+        fn drop(&mut self) {
+            JUDGING.set(false);
+        }
+    }
+    if JUDGING.replace(true) {
+        return None;
+    }
+    let _judging = Judging;
+    Some(judge())
 }
 
 /// Whose code this thread is polling.

@@ -238,8 +238,9 @@ impl World {
         }
     }
 
-    /// Notes a panic, which may have happened while the world is being looked at.
-    pub(crate) fn panicked(&self, text: &str) {
+    /// Notes a panic, which may have happened while the world is being looked at. If nobody catches it whom
+    /// the system or the simulation knows, nothing fails by it.
+    pub(crate) fn panicked(&self, text: &str, caught: bool) {
         let who = crate::thread::polled_now().unwrap_or_default();
         let inner = match self.shared.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -248,6 +249,9 @@ impl World {
         };
         if let Some(mut inner) = inner {
             inner.line("panic", &who, text.to_owned());
+            if !caught {
+                inner.warnings.insert(format!("outside of runs and the drive, code has {text}"));
+            }
         }
     }
 
@@ -347,7 +351,9 @@ impl World {
 
     pub(crate) fn jump(&self, ms: i64) {
         let mut inner = self.lock();
-        inner.jumped_ms = inner.jumped_ms.saturating_add(ms);
+        // Held at 1970 as it is read, the clock would stand still for whoever waits by it.
+        let furthest = i64::try_from(inner.unmoved_ms()).map_or(i64::MIN, |wall| -wall);
+        inner.jumped_ms = inner.jumped_ms.saturating_add(ms).max(furthest);
         inner.line("fault", "", format!("the wall clock jumps by {ms} ms"));
     }
 
@@ -365,7 +371,7 @@ struct WorldClock(World);
 impl Clock for WorldClock {
     fn now_ms(&self) -> u64 {
         let inner = self.0.lock();
-        EPOCH_MS.saturating_add(millis(inner.now())).saturating_add_signed(inner.jumped_ms)
+        inner.unmoved_ms().saturating_add_signed(inner.jumped_ms)
     }
 }
 
@@ -373,6 +379,11 @@ impl Inner {
     /// Virtual time since the world began.
     fn now(&self) -> Duration {
         self.elapsed.saturating_add(self.began.map_or(Duration::ZERO, |began| began.elapsed()))
+    }
+
+    /// What the wall clock would show if it had never jumped.
+    fn unmoved_ms(&self) -> u64 {
+        EPOCH_MS.saturating_add(millis(self.now()))
     }
 
     fn line(&mut self, kind: &'static str, who: &str, text: String) {
@@ -405,4 +416,24 @@ impl Inner {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_has_jumped_back_to_1970_goes_on() {
+        let world = World::new(Plan::calm(0), Invariants::none(), 1_000, crate::LIFE_MAX);
+        world.begin_life();
+        let clock = world.clock();
+        for _ in 0..6 {
+            world.jump(-315_619_200_000);
+        }
+        assert_eq!(clock.now_ms(), 0);
+        tokio::time::advance(Duration::from_millis(7)).await;
+        assert_eq!(clock.now_ms(), 7);
+        world.jump(5);
+        assert_eq!(clock.now_ms(), 12);
+    }
 }

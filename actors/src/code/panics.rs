@@ -16,8 +16,8 @@ pub(crate) fn resume(panic: String) -> ! {
     std::panic::resume_unwind(Box::new(Located(panic)))
 }
 
-/// What a simulation does with the panics of its thread.
-pub(crate) type OnPanic = Rc<dyn Fn(&PanicHookInfo<'_>)>;
+/// What a simulation does with the panics of its thread, told whether [`caught`] is there to catch it.
+pub(crate) type OnPanic = Rc<dyn Fn(&PanicHookInfo<'_>, bool)>;
 
 thread_local! {
     /// Where the code that this thread is polling panicked; `None` outside such code.
@@ -33,13 +33,14 @@ fn hook() {
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            PANICKED_AT.with_borrow_mut(|at| {
+            let caught = PANICKED_AT.with_borrow_mut(|at| {
                 if let (Some(at), Some(location)) = (at.as_mut(), info.location()) {
                     *at = location.to_string();
                 }
+                at.is_some()
             });
             match ON_PANIC.try_with(|on| on.borrow().clone()).ok().flatten() {
-                Some(tell) => tell(info),
+                Some(tell) => tell(info, caught),
                 None => before(info),
             }
         }));

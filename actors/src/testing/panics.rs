@@ -7,11 +7,12 @@ use std::rc::Rc;
 use crate::code::tell_panics;
 
 /// Tells `tell` of every panic of this thread, instead of the process's panic hook, until what it returns is
-/// dropped. The runs of the thread fail with the place of the panic, as ever. `tell` must not panic.
+/// dropped, and whether the system catches it, as it does for the code of agents. The runs of the thread
+/// fail with the place of the panic, as ever. `tell` must not panic.
 ///
 /// There is one such guard a thread: the last one counts.
 #[must_use = "it ends when this is dropped"]
-pub fn panics_told_to(tell: impl Fn(&PanicHookInfo<'_>) + 'static) -> PanicsTold {
+pub fn panics_told_to(tell: impl Fn(&PanicHookInfo<'_>, bool) + 'static) -> PanicsTold {
     tell_panics(Some(Rc::new(tell)));
     PanicsTold { of_this_thread: PhantomData }
 }

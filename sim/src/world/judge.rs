@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Holds, Violation, World};
 use crate::invariant::Event;
 use crate::life::words;
+use crate::thread;
 
 impl World {
     /// Something does not hold: the first such thing ends the life.
@@ -51,11 +52,17 @@ impl World {
 
     /// Checks what closures over the world say.
     pub(super) fn check_always(&self) {
-        for (name, holds) in &self.shared.always {
-            if !held(holds, self) {
-                let (who, text) = self.lock().trace.last_change();
-                self.violated_yours(name, &who, text);
+        let judged = thread::judging(|| {
+            for (name, holds) in &self.shared.always {
+                if !held(holds, self) {
+                    let (who, text) = self.lock().trace.last_change();
+                    self.violated_yours(name, &who, text);
+                }
             }
+        });
+        if judged.is_none() {
+            let text = "one has performed an effect, and would have to be asked again, and again";
+            self.violated("closures of invariants only look at the world", text.into());
         }
     }
 
