@@ -236,10 +236,10 @@ impl AgentState {
                 Operation::Cancel { reason: lanes::CLEARED.to_owned(), reply: oneshot::channel().0 }
             }
             RunRequest::Clear(reply, _) => Operation::Clear { reply },
-            RunRequest::Recover(reply) if is_resting => {
-                if let Some(reply) = reply {
-                    let _ = reply.send(Ok(false));
-                }
+            RunRequest::Recover(None) if is_resting => return,
+            // Whether it waits in a queue, for a sleep, or was lost: nobody goes on with it.
+            RunRequest::Recover(Some(reply)) if self.rests() => {
+                let _ = reply.send(Ok(false));
                 return;
             }
             RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },

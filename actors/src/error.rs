@@ -152,6 +152,12 @@ pub enum Error {
     /// The run has ended, or is being cleared, but its task has not stopped yet.
     #[error("run {0:?} is still stopping: its code has not returned; try again later")]
     StillStopping(String),
+    /// The run is left to a system that goes on with it: this one goes on with the runs of another
+    /// agent alone (`SystemBuilder::resume_only`).
+    #[error(
+        "run {0:?} rests: this system does not go on with it; wait in one that does, or cancel it"
+    )]
+    Resting(String),
     /// No run has this id.
     #[error("no run {0:?} is known here")]
     UnknownRun(String),
@@ -265,6 +271,7 @@ impl Error {
             Self::DifferentMode { .. } => "different-mode",
             Self::Cleared(_) => "cleared",
             Self::StillStopping(_) => "still-stopping",
+            Self::Resting(_) => "resting",
             Self::UnknownRun(_) => "unknown-run",
             Self::BeyondEnd { .. } => "invalid-position",
             Self::LiveRuns { .. } => "live-runs",

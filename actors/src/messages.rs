@@ -60,7 +60,7 @@ pub(crate) enum RunRequest {
     /// The run's timer is due, or something has happened that it waits for.
     Wake,
     /// The run is live in the store, and nobody executes it. Answered once that is mended, with
-    /// whether the run goes on: it does not if it has ended, or is parked.
+    /// whether the run goes on: it does not if it has ended, is parked, or rests.
     Recover(Option<Reply<bool>>),
     /// A slot is free for the run.
     Admit,

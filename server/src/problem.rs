@@ -131,7 +131,8 @@ impl From<Error> for Problem {
             | Error::DifferentInput { .. }
             | Error::DifferentMode { .. }
             | Error::LiveRuns { .. }
-            | Error::StillStopping(_) => StatusCode::CONFLICT,
+            | Error::StillStopping(_)
+            | Error::Resting(_) => StatusCode::CONFLICT,
             Error::CapExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Stopped | Error::AgentDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::Storage(_) if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,

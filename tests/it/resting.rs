@@ -5,7 +5,7 @@ use ghostlight::protocol::RunKey;
 use ghostlight::storage::{Key as StoreKey, MemoryStore};
 use ghostlight::{AgentPath, Error, Lookup, RunFilter, SystemBuilder};
 
-use crate::bench::{Bench, Capped, Do, Worker, bounded, hold, say};
+use crate::bench::{Bench, Capped, Do, Worker, aborted, bounded, hold, say};
 use crate::support::Assistant;
 use crate::support::unreadable::Unreadable;
 
@@ -101,6 +101,40 @@ async fn a_clear_that_cannot_cancel_a_resting_run_says_so_and_leaves_it() {
         assert_eq!(capped.clear(&RunFilter::default()).await.unwrap(), 1);
         assert_eq!(bench.entered(), ["1", "1"]);
         assert_eq!(bench.count("cancelled 1"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_run_that_rests_is_told_so() {
+    bounded(async {
+        let (store, worker) = (MemoryStore::new(), Worker::default());
+        let (system, capped, bench) = started(&store, &worker, None).await;
+        for id in ["1", "2", "queued"] {
+            capped.start::<Worker>(hold("g")).id(id).await.unwrap();
+        }
+        bench.seen("enter 2", 1).await;
+        system.crash().await;
+
+        let (system, capped, bench) = started(&store.reopen(), &worker, Some("b")).await;
+        for id in ["1", "queued"] {
+            let run = capped.attach::<Worker>(id).await.unwrap().unwrap();
+            let error = run.outcome().await.unwrap_err();
+            assert_eq!((error.code(), error.is_retryable()), ("resting", false), "{error}");
+            let error = run.milestone("m").await.unwrap_err();
+            assert_eq!(error.code(), "resting", "{error}");
+        }
+        // One that is being ended does not rest.
+        let run = capped.attach::<Worker>("1").await.unwrap().unwrap();
+        run.cancel("enough").await.unwrap();
+        assert_eq!(aborted(run.outcome().await.unwrap()), "enough");
+        assert_eq!(bench.entered(), ["1", "2", "1"]);
+        system.crash().await;
+
+        let (_system, capped, bench) = started(&store.reopen(), &worker, None).await;
+        bench.open("g");
+        let run = capped.attach::<Worker>("2").await.unwrap().unwrap();
+        run.outcome().await.unwrap().completed().unwrap();
     })
     .await;
 }

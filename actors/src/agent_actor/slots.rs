@@ -95,7 +95,7 @@ impl AgentState {
         }
     }
 
-    fn rests(&self) -> bool {
+    pub(super) fn rests(&self) -> bool {
         self.args.node.rests(&self.args.path)
     }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ghostlight_protocol::frame::{Frame, FrameEvent, ReservedBody};
-use ghostlight_protocol::{RunId, Status};
+use ghostlight_protocol::{Phase, RunId, Status};
 
 use super::AgentRef;
 use crate::Error;
@@ -71,8 +71,38 @@ impl AgentRef {
         if let Some(waiting) = &mut waiting {
             waiting.settle();
         }
-        let end = end.await.unwrap_or_else(|_| Err(self.node.gone()));
+        let end = tokio::select! {
+            biased;
+            end = end => end.unwrap_or_else(|_| Err(self.node.gone())),
+            error = self.resting(run_id) => Err(error),
+        };
         place::unless_stopped(&self.node, end).await
+    }
+
+    /// Ready if this system does not go on with the run, which somebody from outside waits for. A run
+    /// that does goes on with a later system, as it does after a stop: what it would be told is about
+    /// this one, and could be recorded.
+    async fn resting(&self, run_id: &RunId) -> Error {
+        if !self.node.rests(&self.path) || place::is_run(&self.node) {
+            return std::future::pending().await;
+        }
+        match self.is_left(run_id).await {
+            Ok(true) => Error::Resting(run_id.to_string()),
+            Err(error) => error,
+            // Its end is told, or its being cleared.
+            Ok(false) => std::future::pending().await,
+        }
+    }
+
+    async fn is_left(&self, run_id: &RunId) -> Result<bool, Error> {
+        if self.ask(run_id, |reply| RunRequest::Recover(Some(reply))).await? {
+            return Ok(false);
+        }
+        // It may have been cancelled since it was read.
+        let run = self.run_key(run_id);
+        let stored = Stored::read_key(&self.node.committer, run).await?;
+        let is_live = stored.is_some_and(|s| !matches!(s.record.state.phase, Phase::Ended(_)));
+        Ok(is_live && !self.node.live.is_executed(run))
     }
 
     /// Waits for a run's milestone; `waiter` is the run that does, with the position of the time limit
@@ -96,6 +126,7 @@ impl AgentRef {
             |at: u64| limit.as_ref().is_some_and(|limit| limit.left.is_zero() && at > limit.due_ms);
         let timeout = || Err(milestone_timeout(run_id, name, within));
         let mut tail = self.tail_known(run_id, After::START);
+        let mut resting = pin!(self.resting(run_id));
         let ended_without = |status| Error::NoMilestone {
             run_id: run_id.to_string(),
             milestone: name.to_owned(),
@@ -128,6 +159,9 @@ impl AgentRef {
                         waiting.settle();
                     }
                 }
+            }
+            if let Poll::Ready(error) = resting.as_mut().poll(cx) {
+                return Poll::Ready(Err(error));
             }
             timer.as_mut().poll(cx).map(|()| timeout())
         })

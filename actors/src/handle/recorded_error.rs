@@ -60,7 +60,7 @@ impl RecordedError {
             Error::Storage(storage::Error::Conflict { key, expected, found }) => {
                 Self::Conflict { key, expected, found }
             }
-            Error::Storage(_) | Error::Stopped => return None,
+            Error::Storage(_) | Error::Resting(_) | Error::Stopped => return None,
             // No wait for another run ends so: they come before one, or from something else.
             Error::Id(_)
             | Error::TooLarge(_)

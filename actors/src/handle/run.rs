@@ -80,7 +80,8 @@ impl<C: Child> Run<C> {
     ///
     /// # Errors
     /// [`Error::Json`] when the output does not fit the type, [`Error::Cleared`] when nothing is left
-    /// of a run that had not been aborted, failures of the store, a stopped system.
+    /// of a run that had not been aborted, [`Error::Resting`] outside of runs when this system does
+    /// not go on with it, failures of the store, a stopped system.
     ///
     /// # Cancel safety
     /// Dropping the future does nothing to the run.
@@ -105,8 +106,8 @@ impl<C: Child> Run<C> {
     /// crash extends it.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::NoMilestone`] when the run ends without it, failures of the
-    /// store.
+    /// [`Error::Timeout`], [`Error::NoMilestone`] when the run ends without it, [`Error::Resting`]
+    /// outside of runs when this system does not go on with it, failures of the store.
     ///
     /// # Cancel safety
     /// Reads only.

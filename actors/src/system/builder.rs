@@ -141,7 +141,8 @@ impl SystemBuilder {
     /// they are neither resumed nor taken from a queue, and what is dispatched to an agent that queues
     /// is queued, until a system starts that goes on with them. They are shown, tailed, cancelled and
     /// cleared as ever; one that was being executed is entered once more by a cancel, to come to its
-    /// end.
+    /// end. Whoever waits for one is told [`Error::Resting`](crate::Error::Resting); a run that does
+    /// waits until a system starts that goes on with both.
     pub fn resume_only(mut self, agent: AgentPath) -> Self {
         self.resume_only = Some(agent);
         self
