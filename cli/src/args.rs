@@ -191,7 +191,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
     /// Only this plan, as a failure prints it, such as `seed=7 latency=4 kill-before@12`
-    #[arg(long, value_name = "PLAN", requires = "scenario")]
+    #[arg(long, value_name = "PLAN", requires = "scenario", conflicts_with = "seeds")]
     pub(crate) plan: Option<String>,
     /// List the scenarios, and simulate nothing
     #[arg(long)]

@@ -30,6 +30,9 @@ fn simulate(args: &SimArgs) -> Result<ExitCode, Early> {
         return list(&chosen, args.json);
     }
     refuse_plan_of_environment(args)?;
+    if args.plan.as_deref().is_some_and(|plan| plan.trim().is_empty()) {
+        return Err(Fatal::new("the plan is empty: give one as a failure prints it").into());
+    }
     let plan: Option<Plan> =
         args.plan.as_deref().map(str::parse).transpose().map_err(Fatal::from)?;
     let mut code = ExitCode::SUCCESS;
@@ -51,6 +54,9 @@ fn simulate(args: &SimArgs) -> Result<ExitCode, Early> {
         match simulated {
             Ok(report) => {
                 let took = began.elapsed();
+                if strikes_nothing(&report) {
+                    code = ExitCode::from(1);
+                }
                 print(scenario, &report, took, args.json)?;
                 sums.add(&report, took);
             }
@@ -188,12 +194,17 @@ fn print_sums(sums: &Sums) -> Result<(), Early> {
     out.print()
 }
 
+/// Faults were planned, and none has struck: that proves nothing.
+fn strikes_nothing(report: &Report) -> bool {
+    report.faults > 0 && report.struck == 0
+}
+
 fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Result<(), Early> {
     let mut out = Out::default();
     if json {
         let line = json!({
             "scenario": scenario.name,
-            "ok": true,
+            "ok": !strikes_nothing(report),
             "plans": report.plans,
             "lives": report.lives,
             "runs": report.runs,
@@ -211,8 +222,9 @@ fn print(scenario: &Shipped, report: &Report, took: Duration, json: bool) -> Res
         out.line(line);
     } else {
         out.line(format!(
-            "{:10} ok: {} plans, {} runs, {} crashes at {} crash points, {} of {} faults struck; {} runs/s, {} crashes/s",
+            "{:10} {}: {} plans, {} runs, {} crashes at {} crash points, {} of {} faults struck; {} runs/s, {} crashes/s",
             scenario.name,
+            if strikes_nothing(report) { "nothing has struck, which proves nothing" } else { "ok" },
             report.plans,
             report.runs,
             report.kills,

@@ -125,9 +125,22 @@ fn wrong_usage_is_told_what_is_right() {
         (&["--scenario", "ordre"][..], "order, fan-out, cancel, hooks, clear, retry, batch"),
         (&["--scenario", "order", "--plan", "kill-befor@1"], "kill-before"),
         (&["--plan", "seed=1"], "--scenario"),
+        (&["--scenario", "order", "--plan", ""], "empty"),
+        (&["--scenario", "order", "--plan", "seed=1", "--seeds", "5"], "--seeds"),
     ] {
         let output = sim(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(text(&output.stderr).contains(told), "{args:?}: {output:?}");
     }
+}
+
+#[test]
+fn a_plan_that_strikes_nothing_proves_nothing() {
+    let args = ["--scenario", "retry", "--plan", "kill-before@9999"];
+    let output = sim(&args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).starts_with("retry      nothing has struck"), "{output:?}");
+    let json = sim(&[&args[..], &["--json"]].concat());
+    let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(line["ok"], false);
 }
