@@ -83,6 +83,8 @@ pub(crate) struct Command {
     pub(crate) data: PathBuf,
     /// Whether output and status survive a power cut.
     pub(crate) sync: bool,
+    /// The soft limit of open files that commands get, if it is not to be this program's.
+    pub(crate) open_files: Option<u64>,
     /// How often a command is started when it vanishes.
     pub(crate) attempts_max: u32,
     /// Notices output.

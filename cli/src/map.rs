@@ -27,6 +27,7 @@ use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
+use crate::sys;
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
@@ -52,7 +53,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         Some(jobs) => jobs as usize,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    check_open_files(jobs)?;
+    let open_files = raise_open_files(jobs)?;
     if args.command.first().is_some_and(|program| program.is_empty()) {
         return Err(Fatal::new("the command is an empty word; write one after --"));
     }
@@ -88,6 +89,10 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         }
     };
     if args.detach {
+        if let Some(limit) = open_files {
+            // The background program raises its own, and has to know what it was.
+            sys::set_open_files(Some(limit))?;
+        }
         return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
     }
 
@@ -112,6 +117,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         .child(Command {
             data: data.clone(),
             sync: !args.no_sync,
+            open_files,
             attempts_max: args.max_attempts,
             watcher: OutputWatcher::new(),
             launches: Arc::clone(&launches),
@@ -368,20 +374,19 @@ const FILES_OF_OURS: u64 = 64;
 const FILES_OF_OTHERS: u64 = 320;
 
 /// Sees to it that so many jobs may have their files open, or refuses them: they would fail in the
-/// middle.
-fn check_open_files(jobs: usize) -> Result<(), Fatal> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+/// middle. Returns the soft limit of before, if it was raised: it is the commands' own.
+fn raise_open_files(jobs: usize) -> Result<Option<u64>, Fatal> {
+    use rustix::process::{Resource, Rlimit, getrlimit};
     let needed = (jobs as u64).saturating_mul(FILES_PER_JOB).saturating_add(FILES_OF_OURS);
     let wanted = needed.saturating_add(FILES_OF_OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= wanted) {
-        return Ok(());
+        return Ok(None);
     }
-    let raised = Rlimit { current: Some(maximum.map_or(wanted, |most| most.min(wanted))), maximum };
-    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
-    let limit = if is_raised { raised.current } else { current };
+    let is_raised = sys::set_open_files(Some(wanted)).is_ok();
+    let limit = getrlimit(Resource::Nofile).current;
     if limit.is_none_or(|limit| limit >= needed) {
-        return Ok(());
+        return Ok(current.filter(|_| is_raised));
     }
     let limit = maximum.or(current).unwrap_or(0);
     Err(Fatal::new(format!(

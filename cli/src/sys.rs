@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{OwnedFd, RawFd};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -20,6 +20,16 @@ pub(crate) fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd keeps one descriptor open for its whole life, and nothing closes or
     // replaces it while the AsyncFd owns it.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
+
+/// Sets this process's soft limit of open files, as far as its hard one lets it; `None` is no limit.
+pub(crate) fn set_open_files(current: Option<u64>) -> io::Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = match (current, maximum) {
+        (Some(current), Some(maximum)) => Some(current.min(maximum)),
+        (current, maximum) => current.or(maximum),
+    };
+    Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
 /// Which of the two processes this is.

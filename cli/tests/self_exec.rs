@@ -40,6 +40,7 @@ fn launch_without_a_file(folder: &std::path::Path) {
         run_id: "run-1".to_owned(),
         attempt: 1,
         sync: false,
+        open_files: None,
     };
     let shim = spawn(&dir, &spec).expect("spawn");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -148,6 +148,7 @@ impl Command {
             run_id: cx.run_id().to_owned(),
             attempt,
             sync: self.sync,
+            open_files: self.open_files,
         })
     }
 

@@ -9,6 +9,7 @@ fn command(data: &std::path::Path) -> Command {
     Command {
         data: data.to_owned(),
         sync: false,
+        open_files: None,
         attempts_max: 3,
         watcher: OutputWatcher::polling(),
         launches: Arc::default(),

@@ -31,6 +31,8 @@ pub struct Spec {
     pub attempt: u32,
     /// Whether output and status must survive a power cut, not just a killed process.
     pub sync: bool,
+    /// The soft limit of open files that the command gets, where this program has raised its own.
+    pub open_files: Option<u64>,
 }
 
 impl Spec {
@@ -57,6 +59,7 @@ pub fn spawn(dir: &LaunchDir, spec: &Spec) -> Result<ShimHandle, SpawnError> {
     let job = Job {
         dir: absolute(dir.path())?,
         sync: spec.sync,
+        open_files: spec.open_files,
         cwd: absolute(&spec.cwd)?,
         program: spec.program.clone(),
         args: spec.args.clone(),

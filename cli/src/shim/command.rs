@@ -97,7 +97,11 @@ fn wait_and_exec(job: &Job, files: &Files, shim: Pid, gate: &mut File) -> Result
         }
         // Among others this closes the pipe to the starter, who waits for its end.
         files.give_streams()?;
-        Ok(gate.read(&mut [0])? == 1)
+        let is_open = gate.read(&mut [0])? == 1;
+        if let Some(limit) = job.open_files {
+            sys::set_open_files(Some(limit))?;
+        }
+        Ok(is_open)
     };
     if !prepare().map_err(ExecFailure::at(ExecStage::Other))? {
         return Ok(());

@@ -6,16 +6,20 @@ use std::path::PathBuf;
 const NAME: &str = "ghostlight-shim";
 
 /// The other half. To be changed with the words after it.
-const MARKER: &str = "--launch-1";
+const MARKER: &str = "--launch-2";
 
 const SYNC: &str = "sync";
 const NO_SYNC: &str = "no-sync";
+/// In place of a limit.
+const SAME: &str = "same";
 
 /// What a shim is told, as the words of its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) dir: PathBuf,
     pub(crate) sync: bool,
+    /// The command's soft limit of open files, if it is not to be the shim's.
+    pub(crate) open_files: Option<u64>,
     pub(crate) cwd: PathBuf,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
@@ -25,7 +29,9 @@ impl Job {
     /// The words, beginning with the program's name (`argv[0]`).
     pub(crate) fn into_words(self) -> impl Iterator<Item = OsString> {
         let sync = if self.sync { SYNC } else { NO_SYNC };
-        [NAME.into(), MARKER.into(), self.dir.into(), sync.into(), self.cwd.into(), self.program]
+        let open_files = self.open_files.map_or(SAME.to_owned(), |limit| limit.to_string()).into();
+        let (dir, cwd) = (self.dir.into(), self.cwd.into());
+        [NAME.into(), MARKER.into(), dir, sync.into(), open_files, cwd, self.program]
             .into_iter()
             .chain(self.args)
     }
@@ -40,6 +46,7 @@ impl Job {
         let mut job = || {
             let dir = PathBuf::from(words.next()?);
             let sync = words.next()?;
+            let open_files = words.next()?;
             let cwd = PathBuf::from(words.next()?);
             let program = words.next()?;
             let args = iter::from_fn(|| words.next()).collect();
@@ -50,7 +57,11 @@ impl Job {
             } else {
                 return None;
             };
-            dir.is_absolute().then_some(Job { dir, sync, cwd, program, args })
+            let open_files = match open_files == SAME {
+                true => None,
+                false => Some(open_files.to_str()?.parse().ok()?),
+            };
+            dir.is_absolute().then_some(Job { dir, sync, open_files, cwd, program, args })
         };
         Some(job().ok_or(()))
     }
@@ -64,10 +75,11 @@ mod tests {
 
     #[test]
     fn words_come_back() {
-        for sync in [false, true] {
+        for (sync, open_files) in [(false, None), (true, Some(1024))] {
             let job = Job {
                 dir: "/a b".into(),
                 sync,
+                open_files,
                 cwd: "/".into(),
                 program: "sh".into(),
                 args: vec!["-c".into(), OsString::new(), OsString::from_vec(vec![0xff, b'\n'])],
@@ -81,11 +93,12 @@ mod tests {
         let parse = |words: &[&str]| Job::from_words(words.iter().map(OsString::from));
         assert_eq!(parse(&[]), None);
         assert_eq!(parse(&["ghostlight", "map"]), None);
-        assert_eq!(parse(&["ghostlight", MARKER, "/d", SYNC, "/", "true"]), None);
+        assert_eq!(parse(&["ghostlight", MARKER, "/d", SYNC, SAME, "/", "true"]), None);
         assert_eq!(parse(&[NAME]), None);
         assert_eq!(parse(&[NAME, "map"]), None);
-        assert_eq!(parse(&[NAME, MARKER, "/d", SYNC, "/"]), Some(Err(())));
-        assert_eq!(parse(&[NAME, MARKER, "/d", "maybe", "/", "true"]), Some(Err(())));
-        assert_eq!(parse(&[NAME, MARKER, "d", SYNC, "/", "true"]), Some(Err(())));
+        assert_eq!(parse(&[NAME, MARKER, "/d", SYNC, SAME, "/"]), Some(Err(())));
+        assert_eq!(parse(&[NAME, MARKER, "/d", "maybe", SAME, "/", "true"]), Some(Err(())));
+        assert_eq!(parse(&[NAME, MARKER, "/d", SYNC, "few", "/", "true"]), Some(Err(())));
+        assert_eq!(parse(&[NAME, MARKER, "d", SYNC, SAME, "/", "true"]), Some(Err(())));
     }
 }

@@ -64,6 +64,7 @@ impl Place {
             run_id: "run-1".to_owned(),
             attempt: 1,
             sync: false,
+            open_files: None,
         }
     }
 

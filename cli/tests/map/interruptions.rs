@@ -476,3 +476,16 @@ fn a_data_folder_that_is_away_for_a_while_fails_no_run() {
     assert_eq!(ended.sorted(), both(&["1"])[1..]);
     assert_eq!(place.lines("log"), ["1"], "it was not started again");
 }
+
+#[test]
+fn commands_have_the_users_limit_of_open_files() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_ghostlight");
+    let script = format!("ulimit -S -n 100; exec {program} map --jobs 4 a -- sh -c 'ulimit -n'");
+    let ended = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "100\n");
+}
