@@ -299,10 +299,14 @@ impl Ending {
     /// Waits for the running commands; a second interrupt kills them.
     async fn drain(mut self) -> Result<ExitCode, Fatal> {
         self.launches.drain();
-        let running = self.launches.count();
-        if running > 0 {
-            let text = format!("waiting for {running} running commands; Ctrl-C again kills them");
-            self.reporter.note(&text);
+        match self.launches.count() {
+            0 if self.system.live_runs() == 0 => {}
+            // A command may have been started just now, and not be in the list yet.
+            0 => self.reporter.note("waiting for what is at work; Ctrl-C again kills it"),
+            n => {
+                let text = format!("waiting for {n} running commands; Ctrl-C again kills them");
+                self.reporter.note(&text);
+            }
         }
         // The control socket answers until the store is closed: one command that hangs can be cancelled.
         let system = self.system.clone();

@@ -8,10 +8,11 @@ use crate::support::{Place, only_run};
 fn the_rest_of_another_batch_waits_for_its_own_map() {
     let place = Place::new();
     let mut gate = place.gate("gate");
-    let script = "dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> log; echo {}";
+    let script =
+        "echo {} >> begun; dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> log; echo {}";
     let args = ["map", "--batch", "a", "--jobs", "1", "1", "2", "3", "4", "--", "sh", "-c", script];
     let mut map = place.start(args);
-    while place.run(["runs", "--status", "running"]).stdout.is_empty() {}
+    while place.lines("begun").is_empty() {}
     map.signal(Signal::INT);
     map.read_note();
     gate.open(1);

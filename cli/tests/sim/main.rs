@@ -21,7 +21,13 @@ fn the_scenarios_are_listed() {
         .lines()
         .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
         .collect();
-    assert_eq!(names, ["order", "fan-out", "cancel", "hooks", "clear", "retry", "batch"]);
+    assert_eq!(
+        names,
+        [
+            "order", "fan-out", "cancel", "hooks", "clear", "retry", "batch", "nest", "tail",
+            "refuse"
+        ]
+    );
     let json = sim(&["--list", "--json", "--scenario", "order"]);
     let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(line["scenario"], "order");
@@ -43,16 +49,21 @@ fn a_plan_is_executed_and_reported() {
 /// A panic changes how an order ends, so that its scenario does not tolerate one.
 #[test]
 fn what_fails_is_told_in_full() {
-    let args = ["--scenario", "order", "--plan", "seed=1 latency=5 panic-child@1 evict@2"];
+    // The actors of the runs crash until one run has no attempt left.
+    let crashes = "crash-run@1 crash-run@5 crash-run@6 crash-run@7 crash-run@8 crash-run@9 \
+                   crash-run@10 crash-run@11 crash-run@12 crash-run@13 crash-run@14";
+    let shortest = format!("seed=0 latency=0 {crashes}");
+    let plan = format!("seed=1 latency=5 evict@2 {crashes}");
+    let args = ["--scenario", "refuse", "--plan", &plan];
     let output = sim(&args);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = text(&output.stdout);
     for part in [
-        "scenario order: ",
+        "scenario refuse: ",
         " does not hold: ",
-        "found under: seed=1 latency=5 panic-child@1 evict@2 (plan 1)\n",
-        "shortest:    seed=0 latency=0 panic-child@1\n",
-        "again:       ghostlight sim --scenario order --plan 'seed=0 latency=0 panic-child@1'\n",
+        &format!("found under: {plan} (plan 1)\n"),
+        &format!("shortest:    {shortest}\n"),
+        &format!("again:       ghostlight sim --scenario refuse --plan '{shortest}'\n"),
     ] {
         assert!(told.contains(part), "{part:?} is missing in {told}");
     }
@@ -72,8 +83,8 @@ fn what_fails_is_told_in_full() {
     let json = sim(&[&args[..], &["--json"]].concat());
     assert_eq!(json.status.code(), Some(1));
     let line: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(line["plan"], "seed=0 latency=0 panic-child@1");
-    assert_eq!((&line["scenario"], &line["repeats"]), (&"order".into(), &true.into()));
+    assert_eq!(line["plan"], shortest.as_str());
+    assert_eq!((&line["scenario"], &line["repeats"]), (&"refuse".into(), &true.into()));
 }
 
 #[test]
