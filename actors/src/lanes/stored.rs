@@ -74,8 +74,8 @@ pub(crate) async fn is_cleared(committer: &Committer, run: RunKey) -> Result<boo
     Ok(tombstone(committer, run).await?.is_some())
 }
 
-/// What whoever waits for a run is told when nothing is left of it: the same as those who were told
-/// of its end, where that was `aborted`.
+/// What whoever waits for a run is told when nothing is left of it: `aborted` where that was its end,
+/// with [`CLEARED`] for its reason, since the first one is gone.
 pub(crate) async fn outcome_of_cleared(
     committer: &Committer,
     run: RunKey,
