@@ -136,6 +136,8 @@ fn below_the_reserve_a_store_is_still_read_and_emptied() {
     let folder = disk.path().join("data");
     let store = open(&folder);
     let (acknowledged, _) = write_until_it_fails(&store, 0);
+    let log_bytes = || std::fs::metadata(folder.join("store/db")).unwrap().len();
+    let full = log_bytes();
     drop(store);
     disk.fill(20 << 20);
     assert!(open_error(&folder).to_string().contains("no space is left: "));
@@ -153,13 +155,12 @@ fn below_the_reserve_a_store_is_still_read_and_emptied() {
     disk.remount("size=160m");
     let store = open(&folder);
     assert_eq!(store.scan(b"", None, ALL).unwrap().len(), 1);
-    // What was freed is used again.
-    let size = std::fs::metadata(folder.join("store/db")).unwrap().len();
+    // What was freed is used again, or given back: sled may cut off free segments at the log's end.
     for n in 0..acknowledged / 2 {
         store.commit(&[Batch::new().put(n.to_be_bytes(), value(n))]).unwrap().remove(0).unwrap();
     }
-    let grown = std::fs::metadata(folder.join("store/db")).unwrap().len().saturating_sub(size);
-    assert!(grown < 20_000 * u64::from(acknowledged / 2) / 2, "{grown} of {size}");
+    let grown = log_bytes().saturating_sub(full);
+    assert!(grown < 20_000 * u64::from(acknowledged / 2) / 2, "{grown} over {full}");
 }
 
 #[test]
