@@ -98,3 +98,36 @@ fn a_path_of_the_folder_may_be_no_text() {
         assert_eq!((ended.code(), ended.stdout), (Some(0), b"a\n".to_vec()), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn a_copy_of_the_folder_leaves_running_commands_alone() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "echo begin {} >> log; echo begin; dd bs=1 count=1 < gate > /dev/null 2>&1; \
+                  echo end {} >> log; echo end";
+    let args = ["--jobs", "2", "a", "b", "--", "sh", "-c", script];
+    let map = |data: &'static str| [&["map", "--batch", "m", "--data", data], &args[..]].concat();
+    let mut original = place.start(map(".ghostlight"));
+    original.read_lines(2);
+    original.sigkill();
+    // The store is nobody's, so its files are of one moment; the commands go on.
+    let copied = std::process::Command::new("cp")
+        .args(["-a", ".ghostlight", "copy"])
+        .current_dir(place.path(""))
+        .status();
+    assert!(copied.unwrap().success());
+    let id = place.run(["runs", "--json", "--data", "copy"]);
+    let id: serde_json::Value =
+        serde_json::from_slice(id.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    let cancelled = place.run(["cancel", "--data", "copy", id["runId"].as_str().unwrap()]);
+    assert_eq!(cancelled.code(), Some(0), "{}", cancelled.stderr);
+    // In the copy the other command is started again: its end there is not known.
+    let mut copy = place.start(map("copy"));
+    copy.read_lines(2);
+    gate.open(3);
+    assert_eq!(copy.wait().code(), Some(1), "one of them was cancelled");
+    let ended = place.run(map(".ghostlight"));
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(ended.stdout.split(|byte| *byte == b'\n').count(), 5, "both from begin to end");
+    assert_eq!(place.lines("log").iter().filter(|line| line.starts_with("end")).count(), 3);
+}
