@@ -265,6 +265,21 @@ impl Access {
     }
 }
 
+/// Whether a listing has any run at all: a page may be empty and yet not be the last.
+pub(crate) async fn any_run<E, Fut>(mut page: impl FnMut(Option<Cursor>) -> Fut) -> Result<bool, E>
+where
+    Fut: Future<Output = Result<RunPage, E>>,
+{
+    let mut after = None;
+    loop {
+        let RunPage { runs, next } = page(after).await?;
+        if !runs.is_empty() || next.is_none() {
+            return Ok(!runs.is_empty());
+        }
+        after = next;
+    }
+}
+
 /// Reads stored frames, as many as are worth printing, and whether the run has ended with them.
 async fn read_some(
     offline: &Offline,
@@ -295,3 +310,26 @@ fn size(frame: &Frame) -> usize {
 
 /// The most runs, or frames, that are read at once.
 pub(crate) const PAGE: usize = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_empty_page_is_not_the_end_of_a_listing() {
+        let cursor = |page: usize| format!("{page:048x}").parse::<Cursor>().unwrap();
+        for (pages, run_at, any) in [(1, 9, false), (3, 9, false), (3, 0, true), (3, 2, true)] {
+            let mut asked = Vec::new();
+            let found = any_run(|after| {
+                let page = asked.len();
+                asked.push(after);
+                let runs = if page == run_at { vec![crate::look::run(1, 0)] } else { Vec::new() };
+                let next = (page + 1 < pages).then(|| cursor(page));
+                std::future::ready(Ok::<_, Fatal>(RunPage { runs, next }))
+            });
+            assert_eq!(found.await.ok(), Some(any), "{pages} pages, a run in page {run_at}");
+            let expected = std::iter::once(None).chain((0..).map(|page| Some(cursor(page))));
+            assert_eq!(asked, expected.take(asked.len()).collect::<Vec<_>>());
+        }
+    }
+}

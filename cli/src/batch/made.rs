@@ -7,10 +7,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ghostlight::storage::FolderLock;
-use ghostlight::{AgentPath, Offline, RunFilter};
+use ghostlight::{AgentPath, Cursor, Offline, RunFilter};
 use serde::{Deserialize, Serialize};
 
 use super::Text;
+use crate::access::any_run;
 use crate::fatal::Fatal;
 use crate::sweep::{launches_of, short_hash, spool_of};
 
@@ -124,9 +125,12 @@ impl Made {
         known: &Self,
     ) -> Result<(), Fatal> {
         let batch = AgentPath::root("Batch", &self.batch)?;
-        match store.list(&batch, &RunFilter::default(), None, 1).await?.runs.is_empty() {
-            true => self.write(data).await,
-            false => Err(self.refused(known)),
+        let (batch, all) = (&batch, &RunFilter::default());
+        let page =
+            |after: Option<Cursor>| async move { store.list(batch, all, after.as_ref(), 1).await };
+        match any_run(page).await? {
+            true => Err(self.refused(known)),
+            false => self.write(data).await,
         }
     }
 

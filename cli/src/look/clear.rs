@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ghostlight::{RunFilter, Status};
+use ghostlight::{Cursor, RunFilter, Status};
 
 use super::list::parents;
 use super::{Early, Out, end};
-use crate::access::{Access, Folder};
+use crate::access::{Access, Folder, any_run};
 use crate::args::ClearArgs;
 use crate::batch::Made;
 use crate::fatal::Fatal;
@@ -65,9 +65,10 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
         })
         .await;
         // A batch that never had a run may still have inputs.
-        if removed > 0
-            && access.page(&parent, &RunFilter::default(), None, 1).await?.runs.is_empty()
-        {
+        let (batch, all) = (&parent, &RunFilter::default());
+        let page =
+            |after: Option<Cursor>| async move { access.page(batch, all, after.as_ref(), 1).await };
+        if removed > 0 && !any_run(page).await? {
             Made::forget(&data, &parent.name()).await;
         }
     }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentPath, Lookup, RunFilter, System};
+use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::access::any_run;
 use crate::batch::Made;
 use crate::fatal::Fatal;
 use crate::sweep::{launches_of, sweep};
@@ -100,8 +101,9 @@ impl Files {
     /// Removes what is left of a batch, if it has no run. Nothing may be dispatched to it meanwhile.
     pub(super) async fn forget_without_runs(&self, batch: &AgentPath) {
         let Ok(agent) = self.system.agent_at(batch) else { return };
-        let any = agent.list(&RunFilter::default(), None, 1).await;
-        if any.is_ok_and(|page| page.runs.is_empty()) {
+        let (agent, all) = (&agent, &RunFilter::default());
+        let page = |after: Option<Cursor>| async move { agent.list(all, after.as_ref(), 1).await };
+        if matches!(any_run(page).await, Ok(false)) {
             Made::forget(&self.data, &batch.name()).await;
         }
     }
