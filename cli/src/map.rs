@@ -208,6 +208,7 @@ async fn run(
                 let _ = watcher.events.send(Event::Read(notes)).await;
                 continue;
             }
+            Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
             None => break,
         };
         order += 1;

@@ -71,7 +71,11 @@ impl Control {
     /// Stops serving; what is being read is cut off after a moment.
     pub(super) async fn close(mut self) {
         self.stop.send_replace(true);
-        while self.tasks.join_next().await.is_some() {}
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a bug in what answers those who look");
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use ghostlight::prelude::{Deserialize, Serialize};
 use crate::batch::Text;
 use crate::fatal::Fatal;
 use crate::inputs::{InputHash, Inputs, RunIds, Source};
-use crate::map::feed::{Feed, Item};
+use crate::map::feed::{Feed, Item, lost};
 
 const VERSION: u32 = 1;
 
@@ -204,6 +204,7 @@ impl SpoolFolder {
                     failed += 1;
                 }
                 Item::Notes(_) => {}
+                Item::Lost => return Err(lost()),
             }
         }
         if failed > 0 {
