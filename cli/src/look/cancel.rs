@@ -80,7 +80,7 @@ async fn request(access: &Access, args: &CancelArgs) -> Result<Asked, Early> {
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
     let folder = launches_of(&std::path::absolute(data)?, &parent.name());
-    for (of, path) in launches(folder).await {
+    for (of, path) in launches(folder).await? {
         if of != run_id {
             continue;
         }
