@@ -28,7 +28,13 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     };
     if asked.direct && !asked.before {
         // Nobody watches the command; the next owner finds the request, and the command ended.
-        stop_launches(&place.data, &asked.parent, &asked.run.run_id).await?;
+        let stopped = stop_launches(&place.data, &asked.parent, &asked.run.run_id).await;
+        stopped.map_err(|fatal| {
+            fatal.while_doing(
+                "the cancel is recorded, and the next `ghostlight map` of its batch ends the run; \
+                 its command is not stopped yet",
+            )
+        })?;
     }
     let mut out = Out::default();
     match place.json {
@@ -86,9 +92,7 @@ async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<
         }
         let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&path)).await??;
         if let Cancelled::OutOfReach = launch::cancel(&dir, TERM_GRACE).await? {
-            let text = "the cancel is requested, but the command cannot be stopped: it is in another \
-                        pid namespace or another user's";
-            return Err(Fatal::new(text));
+            return Err(Fatal::new("it is in another pid namespace, or another user's"));
         }
     }
     Ok(())

@@ -107,6 +107,11 @@ async fn a_process_with_another_start_time_is_not_the_shim() {
             panic!("the lock is held");
         };
         assert!(!unknown.in_reach());
+        tokio::time::pause();
+        let error =
+            cancel(&dir, std::time::Duration::ZERO).await.expect_err("nothing is signalled");
+        assert!(matches!(error, Error::Unreached { .. }), "{error}");
+        tokio::time::resume();
         gate.open();
         let end = conclude(&dir, unknown).await.expect("conclude");
         assert!(ended_well(&end));
