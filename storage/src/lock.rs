@@ -1,14 +1,15 @@
 //! One process owns a data folder.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::Error;
+use crate::folder::{create_folder, parent};
 
 /// The ownership of a data folder, held until it is dropped.
 ///
@@ -174,28 +175,12 @@ fn make_folder(folder: &Path) -> Result<(), Error> {
 
 /// Makes a folder and the missing ones above it, so that a power cut cannot take them back.
 fn make_durable(folder: &Path, mode: u32) -> std::io::Result<()> {
-    let parent = match folder.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = parent(folder);
     if !parent.try_exists()? {
         make_durable(parent, 0o777)?;
     }
-    match DirBuilder::new().mode(mode).create(folder) {
-        // Somebody else made it in the same moment; the lock decides who has it.
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    sync_folder(parent).or_else(|error| match error.kind() {
-        // A folder may be writable and yet not readable, and then it cannot be synced.
-        ErrorKind::PermissionDenied => Ok(()),
-        _ => Err(error),
-    })
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+    // Where somebody else made it in the same moment, the lock decides who has it.
+    create_folder(folder, mode)
 }
 
 /// Whether an I/O error says that nothing more fits.

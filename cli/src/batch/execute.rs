@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight::prelude::*;
@@ -110,7 +111,9 @@ impl Command {
         let spec = self.spec(cx, attempt, input)?;
         let (launch, known) = (dir.clone(), made.is_some());
         let may_start = !cx.is_cancelled() && self.launches.phase() == Phase::Starting;
-        let begin = move || (begin(&launch, &spec, known, may_start), launch.path().exists());
+        let launches = Arc::clone(&self.launches);
+        let begin =
+            move || (begin(&launch, &spec, known, may_start, &launches), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
         if exists || matches!(begun, Ok(Begun::Alive(_))) {
             made.get_or_insert_with(|| Watched::new(&self.launches, dir));

@@ -1,12 +1,11 @@
 //! What a batch is made with: one command, in one working directory.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use ghostlight::storage::FolderLock;
+use ghostlight::storage::{FolderLock, create_folder, sync_folder};
 use ghostlight::{AgentPath, Cursor, Offline, RunFilter};
 use serde::{Deserialize, Serialize};
 
@@ -158,14 +157,13 @@ impl Made {
     fn write_now(&self, data: &Path) -> Result<(), Fatal> {
         let path = file(data, &self.batch);
         let folder = data.join(FOLDER);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        create_folder(&folder, 0o700)?;
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_all()?;
         std::fs::rename(new, path)?;
-        File::open(folder)?.sync_all()?;
-        Ok(File::open(data)?.sync_all()?)
+        Ok(sync_folder(&folder)?)
     }
 }
 

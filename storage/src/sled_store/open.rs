@@ -15,7 +15,8 @@ use super::log_check::{self, Damage};
 use super::space::{self, RESERVE_BYTES, START_BYTES};
 use crate::Error;
 use crate::committer::panic_text;
-use crate::lock::{FolderLock, is_full, sync_folder, why};
+use crate::folder::sync_folder;
+use crate::lock::{FolderLock, is_full, why};
 
 /// sled's segment. A page over a quarter of it is written to a file of its own, which sled never
 /// syncs. A leaf page holds up to about 20 entries, so with the largest values and keys it needs

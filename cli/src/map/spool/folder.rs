@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ghostlight::prelude::{Deserialize, Serialize};
+use ghostlight::storage::{create_folder, sync_folder};
 
 use crate::batch::Text;
 use crate::fatal::Fatal;
@@ -105,7 +106,11 @@ impl SpoolFolder {
                 undone.cwd.display()
             )));
         }
-        std::fs::create_dir_all(&self.path)?;
+        // Those above are there: the data folder was just locked.
+        for folder in self.folders().into_iter().rev() {
+            create_folder(folder, 0o700)
+                .map_err(|e| Fatal::from(e).while_doing(folder.display()))?;
+        }
         file.inputs = before.as_ref().map_or(0, |before| before.inputs) + 1;
         let undone = undone.map(|undone| self.inputs(undone));
         let written = self.write_inputs(feed, undone, &self.inputs(&file));
@@ -140,7 +145,7 @@ impl SpoolFolder {
             Some(before) => self.write(before)?,
             None => {
                 std::fs::remove_file(self.path.join("spool.json"))?;
-                File::open(&self.path)?.sync_all()?;
+                sync_folder(&self.path)?;
             }
         }
         self.remove(&put.file);
@@ -150,9 +155,14 @@ impl SpoolFolder {
     /// Removes inputs that nothing refers to, and the folders if nothing else is in them.
     fn remove(&self, file: &SpoolFile) {
         let _ = std::fs::remove_file(self.inputs(file));
-        for folder in self.path.ancestors().take(2) {
+        for folder in self.folders() {
             let _ = std::fs::remove_dir(folder);
         }
+    }
+
+    /// The folder, and that of all spools.
+    fn folders(&self) -> Vec<&Path> {
+        self.path.ancestors().take(2).collect()
     }
 
     /// Records what is spooled, durably; its inputs are there.
@@ -162,7 +172,7 @@ impl SpoolFolder {
         json.write_all(&serde_json::to_vec(file)?)?;
         json.sync_all()?;
         std::fs::rename(new, self.path.join("spool.json"))?;
-        Ok(File::open(&self.path)?.sync_all()?)
+        Ok(sync_folder(&self.path)?)
     }
 
     /// An input is put aside as often as it comes in the list that has it more often: its runs are those
