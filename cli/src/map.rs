@@ -70,12 +70,25 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let mut lock = tokio::select! {
-        biased;
-        // Nothing has begun that would have to be ended.
-        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-        lock = owner::take(&args.place.data) => lock?,
+    let inherited = match args.session {
+        true => owner::inherit(&args.place.data).await?,
+        false => None,
     };
+    let mut lock = match inherited {
+        Some(lock) => lock,
+        None => tokio::select! {
+            biased;
+            // Nothing has begun that would have to be ended.
+            stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+            lock = owner::take(&args.place.data) => lock?,
+        },
+    };
+    let spooled = match spooled {
+        // Somebody may have put more aside before we had the lock.
+        Some(spooled) => Some(spooled.read_again().await?),
+        None => None,
+    };
+    let source = spooled.as_ref().map_or(source, Spooled::source);
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
     // Opened before the store, so that a wrong path is a usage error and nothing else.

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -21,6 +21,7 @@ use crate::folder::{create_folder, parent};
 pub struct FolderLock {
     folder: PathBuf,
     file: File,
+    handed_over: bool,
 }
 
 impl FolderLock {
@@ -84,7 +85,7 @@ impl FolderLock {
     }
 
     fn own(folder: PathBuf, file: File) -> Result<Self, Error> {
-        let mut lock = Self { folder, file };
+        let mut lock = Self { folder, file, handed_over: false };
         match lock.write_pid() {
             // On a full disk runs are still read, and others are refused without a pid.
             Err(error) if !is_full(&error) => {
@@ -92,6 +93,34 @@ impl FolderLock {
             }
             _ => Ok(lock),
         }
+    }
+
+    /// Gives the folder to a child process, without a moment in which nobody has it: the child is
+    /// started with the returned file as one of its own, and takes it by [`FolderLock::inherit`]. Until
+    /// then the folder is locked in the name of this process, as long as anybody has the file open.
+    ///
+    /// # Errors
+    /// No more files can be opened; the folder is let go then.
+    pub fn hand_over(mut self) -> std::io::Result<File> {
+        let file = self.file.try_clone()?;
+        self.handed_over = true;
+        Ok(file)
+    }
+
+    /// Takes a folder that the parent process has [handed over](FolderLock::hand_over); `None` if the
+    /// file is another one than the folder's lock.
+    ///
+    /// # Errors
+    /// As [`FolderLock::acquire`].
+    pub fn inherit(folder: impl AsRef<Path>, mut file: File) -> Result<Option<Self>, Error> {
+        let given = folder.as_ref();
+        let failed = |error: std::io::Error| Error::Open { folder: given.into(), why: why(&error) };
+        let folder = given.canonicalize().map_err(failed)?;
+        if !is_at(&file, &folder.join("lock")).map_err(failed)? {
+            return Ok(None);
+        }
+        lock(&folder, &mut file)?;
+        Self::own(folder, file).map(Some)
     }
 
     /// The process that says that it owns a folder; `None` if none does, or its disk was too full to
@@ -121,11 +150,24 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
+        if self.handed_over {
+            return;
+        }
         // So that nobody is told the pid of a process that has let go.
         let _ = self.file.set_len(0);
         // Closing the file is not enough: a child process that has been forked but has not yet
         // replaced its image shares the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Whether a path leads to this very file.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let own = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -245,6 +287,23 @@ mod tests {
         drop(lock);
         FolderLock::acquire(folder.path()).unwrap();
         drop(inherited);
+    }
+
+    #[test]
+    fn a_folder_that_is_handed_over_is_never_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = || matches!(FolderLock::acquire(folder.path()), Err(Error::Locked { .. }));
+        let file = FolderLock::acquire(folder.path()).unwrap().hand_over().unwrap();
+        assert!(refused());
+        let other = File::create(folder.path().join("other")).unwrap();
+        assert!(FolderLock::inherit(folder.path(), other).unwrap().is_none());
+        let lock = FolderLock::inherit(folder.path(), file).unwrap().unwrap();
+        assert!(refused());
+        assert_eq!(FolderLock::owner(folder.path()).unwrap(), Some(std::process::id()));
+        drop(lock);
+        // Nobody came to take it.
+        drop(FolderLock::acquire(folder.path()).unwrap().hand_over().unwrap());
+        FolderLock::acquire(folder.path()).unwrap();
     }
 
     #[test]

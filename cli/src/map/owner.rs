@@ -1,12 +1,15 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
+use rustix::stdio::dup2_stdin;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -39,6 +42,22 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Takes the lock that `map --detach` has put in the place of our standard input; `None` if there is
+/// none.
+pub(super) async fn inherit(data: &Path) -> Result<Option<FolderLock>, Fatal> {
+    let data = data.to_owned();
+    let inherit = move || {
+        let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        let lock = FolderLock::inherit(data, input)?;
+        if lock.is_some() {
+            // A copy that nobody closes would keep the folder locked.
+            dup2_stdin(File::open("/dev/null")?)?;
+        }
+        Ok(lock)
+    };
+    tokio::task::spawn_blocking(inherit).await?
 }
 
 /// A folder with a control socket that answers has an owner; a reader has none.

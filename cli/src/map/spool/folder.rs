@@ -135,11 +135,11 @@ impl SpoolFolder {
         }
     }
 
-    /// Takes back what was put aside, unless somebody has put more aside since. For whoever holds the
-    /// lock of the data folder.
-    pub(super) fn undo(&self, put: Put) -> Result<(), Fatal> {
+    /// Takes back what was put aside, unless somebody has put more aside since, or run it; returns
+    /// whether it did. For whoever holds the lock of the data folder.
+    pub(super) fn undo(&self, put: Put) -> Result<bool, Fatal> {
         if self.read()?.is_none_or(|now| now.inputs != put.file.inputs) {
-            return Ok(());
+            return Ok(false);
         }
         match &put.before {
             Some(before) => self.write(before)?,
@@ -149,7 +149,7 @@ impl SpoolFolder {
             }
         }
         self.remove(&put.file);
-        Ok(())
+        Ok(true)
     }
 
     /// Removes inputs that nothing refers to, and the folders if nothing else is in them.
@@ -294,16 +294,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = SpoolFolder::new(dir.path().join("spool/batch"));
         let first = folder.put(feed(&["a"]), file()).unwrap();
-        folder.undo(first).unwrap();
+        assert!(folder.undo(first).unwrap());
         assert!(!dir.path().join("spool").exists());
         put(&folder, feed(&["a"]));
         let second = folder.put(feed(&["b"]), file()).unwrap();
         assert_eq!(spooled(&folder), ["a", "b"]);
-        folder.undo(second).unwrap();
+        assert!(folder.undo(second).unwrap());
         assert_eq!(spooled(&folder), ["a"]);
         let (second, third) =
             (folder.put(feed(&["b"]), file()).unwrap(), folder.put(feed(&["c"]), file()).unwrap());
-        folder.undo(second).unwrap();
+        assert!(!folder.undo(second).unwrap());
         folder.keep(third);
         assert_eq!(spooled(&folder), ["a", "b", "c"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
