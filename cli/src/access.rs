@@ -1,5 +1,7 @@
 //! Reaching the runs of a data folder: through its owner's socket, or directly where it has none.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,7 +42,8 @@ impl Folder {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(Self { path: path.to_owned() }),
             Ok(_) => Err(Fatal::new(format!("{} is a file, not a data folder", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_runs(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(no_runs(path)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(no_permission(path)),
             Err(error) => Err(Fatal::from(error).while_doing(path.display())),
         }
     }
@@ -62,6 +65,9 @@ impl Folder {
             match connected {
                 Ok(client) => return Ok(Access::Owner(client)),
                 Err(error) if error.is_without_owner() => {}
+                Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(no_permission(&self.path));
+                }
                 Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
@@ -110,6 +116,16 @@ impl Folder {
 fn no_runs(folder: &Path) -> Fatal {
     let hint = "start with `ghostlight map`, or name another folder with --data";
     Fatal::new(format!("there are no runs in {}; {hint}", folder.display()))
+}
+
+fn no_permission(folder: &Path) -> Fatal {
+    let owner = std::fs::metadata(folder).map(|metadata| metadata.uid()).ok();
+    let of = match owner.filter(|uid| *uid != rustix::process::geteuid().as_raw()) {
+        Some(uid) => format!(", which belongs to another user (id {uid})"),
+        None => String::new(),
+    };
+    let hint = "name another folder with --data";
+    Fatal::new(format!("permission denied for the data folder {}{of}; {hint}", folder.display()))
 }
 
 fn from_owner(error: ClientError) -> Fatal {

@@ -24,7 +24,7 @@ use self::spool::Spooled;
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, working_directory};
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
 use crate::sys;
@@ -59,7 +59,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     }
     let cwd = match &spooled {
         Some(spooled) => spooled.cwd()?,
-        None => std::env::current_dir()?,
+        None => working_directory()?,
     };
     let source = match &spooled {
         Some(spooled) => spooled.source(),

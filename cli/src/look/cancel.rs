@@ -10,7 +10,7 @@ use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::CancelArgs;
 use crate::batch::TERM_GRACE;
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::launch::{self, Cancelled, LaunchDir};
 use crate::sweep::{launches, launches_of};
 
@@ -85,7 +85,7 @@ async fn request(access: &Access, args: &CancelArgs) -> Result<Asked, Early> {
 }
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
-    let folder = launches_of(&std::path::absolute(data)?, &parent.name());
+    let folder = launches_of(&absolute(data)?, &parent.name());
     for (of, path) in launches(folder).await? {
         if of != run_id {
             continue;

@@ -10,7 +10,7 @@ use super::{Early, Out, end};
 use crate::access::{Access, Folder, any_run};
 use crate::args::ClearArgs;
 use crate::batch::Made;
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::sweep::{launches_of, sweep};
 
 /// Removes ended runs.
@@ -48,7 +48,7 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     if filter.status.is_empty() {
         filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
     }
-    let data = std::path::absolute(&args.place.data).map_err(Fatal::from)?;
+    let data = absolute(&args.place.data)?;
     let mut cleared = 0;
     for parent in parents(access, args.batch.as_deref()).await? {
         let removed = access.clear(&parent, &filter).await?;

@@ -19,7 +19,7 @@ use super::owner;
 use super::signals::Signals;
 use crate::args::MapArgs;
 use crate::batch::{Made, Text};
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::inputs::Source;
 use crate::sweep::spool_of;
 
@@ -84,7 +84,7 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     if !args.inputs.is_empty() || !args.files.is_empty() {
         return Err(Fatal::new("there is no command for these inputs; write it after --"));
     }
-    let folder = SpoolFolder::new(std::path::absolute(spool_of(&args.place.data, batch))?);
+    let folder = SpoolFolder::new(absolute(&spool_of(&args.place.data, batch))?);
     let Some(file) = folder.read()? else {
         let names = Made::names(&args.place.data).await?;
         if !names.contains(batch) {

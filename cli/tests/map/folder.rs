@@ -1,7 +1,10 @@
 //! What those who look do to the folder, and to each other.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use crate::support::Place;
@@ -130,4 +133,56 @@ fn a_copy_of_the_folder_leaves_running_commands_alone() {
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(ended.stdout.split(|byte| *byte == b'\n').count(), 5, "both from begin to end");
     assert_eq!(place.lines("log").iter().filter(|line| line.starts_with("end")).count(), 3);
+}
+
+#[test]
+fn a_folder_of_another_user_is_said_to_be_one() {
+    let place = Place::new();
+    assert_eq!(place.run(["map", "x", "--", "true"]).code(), Some(0));
+    let is_root = rustix::process::geteuid().is_root();
+    let everyone = |path: &str| {
+        let mode = if is_root { 0o755 } else { 0o700 };
+        std::fs::set_permissions(place.path(path), Permissions::from_mode(mode)).unwrap();
+    };
+    everyone("");
+    // A copy of the program, which that user can reach.
+    std::fs::copy(env!("CARGO_BIN_EXE_ghostlight"), place.path("program")).unwrap();
+    everyone("program");
+    let none = if is_root { 0o700 } else { 0 };
+    std::fs::set_permissions(place.path(".ghostlight"), Permissions::from_mode(none)).unwrap();
+    let looks: [&[&str]; 5] = [
+        &["runs"],
+        &["show", "0123456789"],
+        &["cancel", "0123456789"],
+        &["clear"],
+        &["map", "x", "--", "true"],
+    ];
+    for look in looks {
+        let mut command = std::process::Command::new(place.path("program"));
+        command.args(look).current_dir(place.path("")).stdin(std::process::Stdio::null());
+        if is_root {
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{look:?}: {stderr}");
+        assert!(stderr.contains("permission denied"), "{look:?}: {stderr}");
+        assert!(stderr.contains(".ghostlight"), "{look:?}: {stderr}");
+        assert!(!stderr.contains("control socket"), "{look:?}: {stderr}");
+    }
+    std::fs::set_permissions(place.path(".ghostlight"), Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_working_directory_that_was_removed_is_said_to_be() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_ghostlight");
+    for command in ["map x -- true", "map --batch b"] {
+        let script = format!("mkdir gone; cd gone; rmdir ../gone; exec {program} {command}");
+        let mut shell = std::process::Command::new("sh");
+        let output = shell.args(["-c", &script]).current_dir(place.path("")).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {stderr}");
+        assert!(stderr.contains("the working directory was removed"), "{command}: {stderr}");
+    }
 }
