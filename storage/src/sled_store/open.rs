@@ -194,9 +194,7 @@ fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, E
             Error::Open { folder: folder.clone(), why: space::check_failed_open(&folder, store) }
         }
         sled::Error::Io(error) => Error::Open { folder: folder.clone(), why: why(&error) },
-        sled::Error::Unsupported(what) => {
-            Error::Open { folder: folder.clone(), why: format!("another version made it: {what}") }
-        }
+        sled::Error::Unsupported(what) => explain::other_settings(&folder, store, &what),
         other => explain::damaged_by(&folder, store, &other),
     })?;
     let failed = |error: io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
