@@ -7,6 +7,7 @@ mod folder;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 use std::time::Duration;
@@ -26,6 +27,8 @@ use crate::sweep::spool_of;
 /// How long the background program may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
+/// The name of the background program in process listings, whose file is found by another one.
+const NAME: &str = "ghostlight";
 
 /// A batch that was spooled before.
 pub(super) struct Spooled {
@@ -185,6 +188,7 @@ async fn start(
 ) -> Result<String, NotStarted> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
+    process.arg0(NAME);
     let mut folder = OsString::from("--data=");
     folder.push(data);
     process.arg("map").arg("--session").arg(format!("--batch={batch}")).arg(folder);

@@ -35,6 +35,12 @@ fn inputs_put_aside_before_are_not_lost() {
     let args = |inputs: &[&'static str]| [&detach, inputs, &command].concat();
     let first = place.run(args(&["1", "2", "3", "4", "5", "6", "7", "8", "9"]));
     assert_eq!(first.code(), Some(0), "{}", first.stderr);
+    let listed = |file| {
+        let path = format!("/proc/{}/{file}", background(&first).as_raw_pid());
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert!(listed("cmdline").starts_with("ghostlight\0map\0"), "{}", listed("cmdline"));
+    assert_eq!(listed("comm"), "ghostlight\n");
     kill_process(background(&first), Signal::KILL).unwrap();
     let second = run_once_free(&place, &args(&["9", "10"]));
     assert_eq!(second.code(), Some(0), "{}", second.stderr);
