@@ -15,7 +15,7 @@ use crate::folder::{create_folder, parent};
 ///
 /// It is an advisory lock of the operating system on the file `lock` in the folder: the lock of a
 /// process that was killed is free at once, whatever the file still says. The file holds the
-/// owner's process id, for messages, and is never removed. A file of this name that holds anything
+/// owner's process id, for messages, and stays, unless it is [discarded](FolderLock::discard). A file of this name that holds anything
 /// else is not ours, and is left alone.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -34,22 +34,29 @@ impl FolderLock {
     /// [`Error::Open`] if the folder cannot be used.
     pub fn acquire(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let given = folder.as_ref();
-        make_folder(given)?;
-        // The engine must find its files even if the working directory changes later.
-        let folder = given
-            .canonicalize()
-            .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
-        let failed =
-            |error: &std::io::Error| Error::Open { folder: folder.clone(), why: why(error) };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(folder.join("lock"))
-            .map_err(|error| failed(&error))?;
-        lock(&folder, &mut file)?;
+        let (folder, mut file) = loop {
+            make_folder(given)?;
+            // The engine must find its files even if the working directory changes later.
+            let folder = given
+                .canonicalize()
+                .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
+            let failed =
+                |error: std::io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
+            let path = folder.join("lock");
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(failed)?;
+            lock(&folder, &mut file)?;
+            // An owner may have discarded the file since it was opened: who is next makes another.
+            if is_at(&file, &path).map_err(failed)? {
+                break (folder, file);
+            }
+        };
         if !is_ours(&mut file) {
             let why = "its file `lock` was not made by this program; name another folder".into();
             return Err(Error::Open { folder, why });
@@ -78,7 +85,9 @@ impl FolderLock {
         // Of a folder that somebody is making, too: it has a store soon.
         lock(&folder, &mut file)?;
         let has_store = ["db", "conf"].iter().any(|name| folder.join("store").join(name).exists());
-        match has_store && is_ours(&mut file) {
+        // Another one may be in its place where an owner has discarded it.
+        let is_current = is_at(&file, &folder.join("lock")).map_err(|error| failed(&error))?;
+        match has_store && is_current && is_ours(&mut file) {
             true => Self::own(folder, file).map(Some),
             false => Ok(None),
         }
@@ -93,6 +102,15 @@ impl FolderLock {
             }
             _ => Ok(lock),
         }
+    }
+
+    /// Lets the folder go, and removes the file of the lock: for who has made it, and was refused.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn discard(self) -> std::io::Result<()> {
+        // Held until it is gone: whoever waits for it finds that it is not in its place any more.
+        std::fs::remove_file(self.folder.join("lock"))
     }
 
     /// Gives the folder to a child process, without a moment in which nobody has it: the child is
@@ -287,6 +305,30 @@ mod tests {
         drop(lock);
         FolderLock::acquire(folder.path()).unwrap();
         drop(inherited);
+    }
+
+    /// Who opens the file before it is removed, and locks it after that, owns nothing by it.
+    #[test]
+    fn a_discarded_lock_is_nobodys() {
+        const TIMES: usize = 300;
+        let folder = tempfile::tempdir().unwrap();
+        let owners = std::sync::Mutex::new(());
+        let own = || {
+            let (mut times, mut is_alone) = (0, true);
+            while times < TIMES && is_alone {
+                let Ok(lock) = FolderLock::acquire(folder.path()) else { continue };
+                let alone = owners.try_lock();
+                is_alone = alone.is_ok();
+                drop(alone);
+                lock.discard().unwrap();
+                times += 1;
+            }
+            is_alone
+        };
+        let all = std::thread::scope(|scope| {
+            [scope.spawn(own), scope.spawn(own), scope.spawn(own)].map(|thread| thread.join())
+        });
+        assert!(all.into_iter().all(|alone| alone.unwrap()), "two owned the folder at once");
     }
 
     #[test]

@@ -97,6 +97,13 @@ impl Made {
         }
     }
 
+    /// Takes back that a batch was bound that has got no run since. Blocks.
+    pub(crate) fn unbind(data: &Path, batch: &str) {
+        // The file is in nobody's way.
+        let _ = std::fs::remove_file(file(data, batch));
+        let _ = std::fs::remove_dir(data.join(FOLDER));
+    }
+
     /// Binds the batch to this command, durably, or refuses it: then nothing was written. A batch
     /// without any run is bound to nothing.
     ///
@@ -105,10 +112,10 @@ impl Made {
     pub(crate) async fn bind(&self, data: &Path, lock: FolderLock) -> Result<Bound, Fatal> {
         let Some(known) = Self::read(data, &self.batch).await? else {
             self.write(data).await?;
-            return Ok(Bound::Kept(lock));
+            return Ok(Bound::Kept { lock, is_new: true });
         };
         if known == *self {
-            return Ok(Bound::Kept(lock));
+            return Ok(Bound::Kept { lock, is_new: false });
         }
         // The store has the lock until it is closed, and lets it go then.
         let store = Offline::open(lock).await?;
@@ -169,7 +176,11 @@ impl Made {
 
 /// What became of the lock of the folder.
 pub(crate) enum Bound {
-    Kept(FolderLock),
+    Kept {
+        lock: FolderLock,
+        /// The batch was not known before.
+        is_new: bool,
+    },
     /// The store had to be looked into: take the lock again, and bind the batch again.
     LetGo,
 }

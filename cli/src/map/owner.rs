@@ -10,6 +10,7 @@ use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
 use rustix::stdio::dup2_stdin;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -140,19 +141,19 @@ impl Files {
     }
 }
 
-pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<Control, Fatal> {
+/// Binds the address that was asked for.
+pub(super) async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Fatal> {
+    let Some(address) = address else { return Ok(None) };
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) => Err(Fatal::from(error).while_doing(format!("listen on {address}"))),
+    }
+}
+
+pub(super) async fn serve(files: &Files, listener: Option<TcpListener>) -> Result<Control, Fatal> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let system = &files.system;
-    // First: whoever gets an answer from the control socket takes all to be well.
-    let listener = match listen {
-        Some(address) => Some(
-            tokio::net::TcpListener::bind(address)
-                .await
-                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
-        ),
-        None => None,
-    };
     let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
     let socket = socket.on_cleared(move |batch| {
         let files = files.clone();

@@ -186,3 +186,33 @@ fn a_working_directory_that_was_removed_is_said_to_be() {
         assert!(stderr.contains("the working directory was removed"), "{command}: {stderr}");
     }
 }
+
+#[test]
+fn a_refused_start_leaves_nothing_behind() {
+    let place = Place::new();
+    let names = |path: &str| {
+        let entries = std::fs::read_dir(place.path(path)).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    for detach in [&[][..], &["--detach"]] {
+        let args = [&["map", "--listen", &address, "x"], detach, &["--", "true"]].concat();
+        let ended = place.run(args);
+        assert_eq!(ended.code(), Some(2));
+        assert!(ended.stderr.contains("listen on"), "{}", ended.stderr);
+        assert!(names("").is_empty(), "{:?}", names(""));
+    }
+    // A store that cannot be opened.
+    std::fs::create_dir(place.path(".ghostlight")).unwrap();
+    std::fs::write(place.path(".ghostlight/store"), "no store").unwrap();
+    for detach in [&[][..], &["--detach"]] {
+        let ended = place.run([&["map", "x"], detach, &["--", "true"]].concat());
+        assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+        let left = names(".ghostlight");
+        assert!(!left.contains(&"spool".into()), "{left:?}");
+        if detach.is_empty() {
+            assert!(!left.contains(&"batches".into()), "{left:?}");
+        }
+    }
+}
