@@ -1,5 +1,7 @@
 //! Reaching the runs of a data folder: through its owner's socket, or directly where it has none.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,7 +42,8 @@ impl Folder {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(Self { path: path.to_owned() }),
             Ok(_) => Err(Fatal::new(format!("{} is a file, not a data folder", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_runs(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(no_runs(path)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(no_permission(path)),
             Err(error) => Err(Fatal::from(error).while_doing(path.display())),
         }
     }
@@ -62,6 +65,9 @@ impl Folder {
             match connected {
                 Ok(client) => return Ok(Access::Owner(client)),
                 Err(error) if error.is_without_owner() => {}
+                Err(ClientError::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(no_permission(&self.path));
+                }
                 Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
@@ -110,6 +116,16 @@ impl Folder {
 fn no_runs(folder: &Path) -> Fatal {
     let hint = "start with `ghostlight map`, or name another folder with --data";
     Fatal::new(format!("there are no runs in {}; {hint}", folder.display()))
+}
+
+fn no_permission(folder: &Path) -> Fatal {
+    let owner = std::fs::metadata(folder).map(|metadata| metadata.uid()).ok();
+    let of = match owner.filter(|uid| *uid != rustix::process::geteuid().as_raw()) {
+        Some(uid) => format!(", which belongs to another user (id {uid})"),
+        None => String::new(),
+    };
+    let hint = "name another folder with --data";
+    Fatal::new(format!("permission denied for the data folder {}{of}; {hint}", folder.display()))
 }
 
 fn from_owner(error: ClientError) -> Fatal {
@@ -265,6 +281,21 @@ impl Access {
     }
 }
 
+/// Whether a listing has any run at all: a page may be empty and yet not be the last.
+pub(crate) async fn any_run<E, Fut>(mut page: impl FnMut(Option<Cursor>) -> Fut) -> Result<bool, E>
+where
+    Fut: Future<Output = Result<RunPage, E>>,
+{
+    let mut after = None;
+    loop {
+        let RunPage { runs, next } = page(after).await?;
+        if !runs.is_empty() || next.is_none() {
+            return Ok(!runs.is_empty());
+        }
+        after = next;
+    }
+}
+
 /// Reads stored frames, as many as are worth printing, and whether the run has ended with them.
 async fn read_some(
     offline: &Offline,
@@ -295,3 +326,26 @@ fn size(frame: &Frame) -> usize {
 
 /// The most runs, or frames, that are read at once.
 pub(crate) const PAGE: usize = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_empty_page_is_not_the_end_of_a_listing() {
+        let cursor = |page: usize| format!("{page:048x}").parse::<Cursor>().unwrap();
+        for (pages, run_at, any) in [(1, 9, false), (3, 9, false), (3, 0, true), (3, 2, true)] {
+            let mut asked = Vec::new();
+            let found = any_run(|after| {
+                let page = asked.len();
+                asked.push(after);
+                let runs = if page == run_at { vec![crate::look::run(1, 0)] } else { Vec::new() };
+                let next = (page + 1 < pages).then(|| cursor(page));
+                std::future::ready(Ok::<_, Fatal>(RunPage { runs, next }))
+            });
+            assert_eq!(found.await.ok(), Some(any), "{pages} pages, a run in page {run_at}");
+            let expected = std::iter::once(None).chain((0..).map(|page| Some(cursor(page))));
+            assert_eq!(asked, expected.take(asked.len()).collect::<Vec<_>>());
+        }
+    }
+}

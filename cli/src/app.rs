@@ -25,6 +25,8 @@ pub fn main() -> ExitCode {
         // Fails only for the leader of a group, which has a session of its own already or is run by
         // hand.
         let _ = rustix::process::setsid();
+        // Else it is the last part of `/proc/self/exe`. Nothing rests on it.
+        let _ = rustix::thread::set_name(c"ghostlight");
     }
     log();
     let ended = match &cli.command {

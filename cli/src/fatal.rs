@@ -1,6 +1,8 @@
 //! Errors of usage and environment: one line, what to do, and exit status 2.
 
 use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use ghostlight::protocol::text::with_causes;
 
@@ -25,6 +27,28 @@ impl Fatal {
     #[must_use]
     pub(crate) fn while_doing(self, doing: impl fmt::Display) -> Self {
         Self { message: format!("{doing}: {}", self.message), ..self }
+    }
+}
+
+/// The working directory.
+///
+/// # Errors
+/// It was removed, or this user may not enter what it is in.
+pub(crate) fn working_directory() -> Result<PathBuf, Fatal> {
+    std::env::current_dir().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Fatal::new("the working directory was removed; go to another one"),
+        _ => Fatal::from(error).while_doing("find the working directory"),
+    })
+}
+
+/// A path from the root on.
+///
+/// # Errors
+/// As [`working_directory`].
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Fatal> {
+    match path.is_absolute() {
+        true => Ok(path.to_owned()),
+        false => Ok(working_directory()?.join(path)),
     }
 }
 

@@ -87,7 +87,7 @@ mod status;
 mod watch;
 
 pub use cancel::{Cancelled, cancel};
-pub use claim::{Claim, ShimClaim};
+pub use claim::{Claim, FolderId, ShimClaim};
 pub use decide::{ClaimSeen, Decision, Facts, decide};
 pub use directory::LaunchDir;
 pub use end::{Conclusion, conclude};

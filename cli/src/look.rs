@@ -11,6 +11,8 @@ mod tail;
 pub(crate) use cancel::cancel;
 pub(crate) use clear::clear;
 pub(crate) use list::list;
+#[cfg(test)]
+pub(crate) use merge::tests::run;
 pub(crate) use show::show;
 pub(crate) use tail::{Printer, tail};
 

@@ -5,6 +5,7 @@ mod owner;
 mod report;
 mod signals;
 mod spool;
+mod start;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -21,10 +22,11 @@ use self::owner::Files;
 use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::spool::Spooled;
+use self::start::Start;
 use self::watch::{Job, Watcher};
 use crate::args::MapArgs;
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, working_directory};
 use crate::inputs::{Source, default_batch_name};
 use crate::launch::OutputWatcher;
 use crate::sys;
@@ -45,7 +47,16 @@ type Watching = JoinSet<Result<(), Fatal>>;
 ///
 /// # Errors
 /// Usage and environment errors, before anything is written.
-pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
+pub(crate) async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
+    let mut start = Start::new(&args.place.data);
+    let ended = start_and_run(args, &mut start).await;
+    if ended.is_err() {
+        start.undo().await;
+    }
+    ended
+}
+
+async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode, Fatal> {
     let mut signals = Signals::new()?;
     let began_ms = WallClock.now_ms();
     let spooled = spool::resume(&mut args).await?;
@@ -59,7 +70,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     }
     let cwd = match &spooled {
         Some(spooled) => spooled.cwd()?,
-        None => std::env::current_dir()?,
+        None => working_directory()?,
     };
     let source = match &spooled {
         Some(spooled) => spooled.source(),
@@ -70,20 +81,41 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let mut lock = tokio::select! {
-        biased;
-        // Nothing has begun that would have to be ended.
-        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-        lock = owner::take(&args.place.data) => lock?,
+    // Before anything is written; the background program binds its own.
+    let listener = owner::listen(args.listen).await?;
+    let inherited = match args.session {
+        true => owner::inherit(&args.place.data).await?,
+        false => None,
     };
+    let mut lock = match inherited {
+        Some(lock) => lock,
+        None => tokio::select! {
+            biased;
+            // Nothing has begun that would have to be ended.
+            stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+            lock = owner::take(&args.place.data) => lock?,
+        },
+    };
+    let spooled = match spooled {
+        // Somebody may have put more aside before we had the lock.
+        Some(spooled) => Some(spooled.read_again().await?),
+        None => None,
+    };
+    let source = spooled.as_ref().map_or(source, Spooled::source);
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
+    start.locked(&data);
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
     let made = Made::new(&name, &args.command, &cwd);
     let lock = loop {
         match made.bind(&data, lock).await? {
-            Bound::Kept(lock) => break lock,
+            Bound::Kept { lock, is_new } => {
+                if is_new {
+                    start.bound(&name, args.detach);
+                }
+                break lock;
+            }
             // Somebody may have bound it to something else meanwhile.
             Bound::LetGo => lock = owner::take(&data).await?,
         }
@@ -93,6 +125,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
             // The background program raises its own, and has to know what it was.
             sys::set_open_files(Some(limit))?;
         }
+        drop(listener);
         return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
     }
 
@@ -125,7 +158,8 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         .start()
         .await?;
     let files = Files { system: system.clone(), data, batch: address };
-    let control = owner::serve(&files, args.listen).await?;
+    start.begun();
+    let control = owner::serve(&files, listener).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
     tokio::spawn({
@@ -208,6 +242,7 @@ async fn run(
                 let _ = watcher.events.send(Event::Read(notes)).await;
                 continue;
             }
+            Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
             None => break,
         };
         order += 1;

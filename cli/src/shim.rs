@@ -91,11 +91,12 @@ fn claim(job: &Job) -> Result<Claimed, SetUpError> {
         return Ok(Claimed::Lost);
     };
     let command = GatedCommand::fork(job, &files).map_err(SetUpError::at("fork"))?;
-    let claimed = describe(&command).map_err(SetUpError::at("read /proc")).and_then(|claim| {
-        let linked = Claim::Shim(claim.clone()).link(files.folder());
-        let ours = linked.and_then(|linked| Ok(linked && files.are_in_place(&job.dir)?));
-        Ok(ours.map_err(SetUpError::at("claim"))?.then_some(claim))
-    });
+    let claimed =
+        describe(&files, &command).map_err(SetUpError::at("read /proc")).and_then(|claim| {
+            let linked = Claim::Shim(claim.clone()).link(files.folder());
+            let ours = linked.and_then(|linked| Ok(linked && files.are_in_place(&job.dir)?));
+            Ok(ours.map_err(SetUpError::at("claim"))?.then_some(claim))
+        });
     match claimed {
         Ok(Some(claim)) => {
             Report::Claimed(claim).send();
@@ -112,7 +113,7 @@ fn claim(job: &Job) -> Result<Claimed, SetUpError> {
     }
 }
 
-fn describe(command: &GatedCommand) -> io::Result<ShimClaim> {
+fn describe(files: &Files, command: &GatedCommand) -> io::Result<ShimClaim> {
     let pid = getpid().as_raw_pid();
     let stat = ProcessStat::read(pid).map_err(io::Error::other)?;
     let stat = stat.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
@@ -122,6 +123,7 @@ fn describe(command: &GatedCommand) -> io::Result<ShimClaim> {
         pid,
         start_time: stat.start_time,
         process_group: command.pid().as_raw_pid(),
+        folder: files.folder_id()?,
     })
 }
 

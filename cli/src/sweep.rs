@@ -1,10 +1,12 @@
 //! Removes launch folders whose runs have ended: a crash came between the end and the removal.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::fatal::Fatal;
 use crate::launch;
 
 /// Where the launches of a batch have their folders. A batch's name may hold anything; a folder's
@@ -30,7 +32,8 @@ where
     F: Fn(String) -> Fut,
     Fut: Future<Output = bool>,
 {
-    for (run_id, path) in launches(folder).await {
+    // Whoever sweeps next sees what cannot be listed now.
+    for (run_id, path) in launches(folder).await.unwrap_or_default() {
         if run_id.starts_with(launch::REMOVED) || has_ended(run_id).await {
             // Whoever sweeps next tries again: what cannot be removed may have a command that lives.
             let _ = tokio::task::spawn_blocking(move || launch::remove(&path)).await;
@@ -39,18 +42,28 @@ where
 }
 
 /// The launch folders of a batch, with their run ids.
-pub(crate) async fn launches(folder: PathBuf) -> Vec<(String, PathBuf)> {
-    let listed = tokio::task::spawn_blocking(move || {
+///
+/// # Errors
+/// They cannot be listed, so that there may be others.
+pub(crate) async fn launches(folder: PathBuf) -> Result<Vec<(String, PathBuf)>, Fatal> {
+    let list = move || {
+        let failed = |error| Fatal::from(error).while_doing(folder.display());
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             if let Some((run_id, _)) = name.to_str().and_then(|name| name.rsplit_once('.')) {
                 found.push((run_id.to_owned(), entry.path()));
             }
         }
-        found
-    });
-    listed.await.unwrap_or_default()
+        Ok(found)
+    };
+    tokio::task::spawn_blocking(list).await?
 }
 
 #[cfg(test)]
@@ -68,5 +81,14 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(folder.path()).expect("folder").flatten().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].file_name(), "live.0");
+    }
+
+    #[tokio::test]
+    async fn launches_that_cannot_be_listed_are_not_taken_for_none() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("launches");
+        assert_eq!(launches(path.clone()).await.map_err(|error| error.message), Ok(Vec::new()));
+        std::fs::write(&path, "in the way").expect("file");
+        assert!(launches(path).await.is_err());
     }
 }

@@ -8,6 +8,7 @@ mod committer;
 #[cfg(any(test, feature = "test-util"))]
 pub mod conformance;
 mod error;
+mod folder;
 mod judge;
 mod keys;
 mod lock;
@@ -25,6 +26,7 @@ pub use committer::{
     SCAN_BYTES_MAX,
 };
 pub use error::Error;
+pub use folder::{create_folder, sync_folder};
 pub use judge::Judge;
 pub use keys::Key;
 pub use lock::FolderLock;

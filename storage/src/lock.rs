@@ -1,25 +1,27 @@
 //! One process owns a data folder.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::Error;
+use crate::folder::{create_folder, parent};
 
 /// The ownership of a data folder, held until it is dropped.
 ///
 /// It is an advisory lock of the operating system on the file `lock` in the folder: the lock of a
 /// process that was killed is free at once, whatever the file still says. The file holds the
-/// owner's process id, for messages, and is never removed. A file of this name that holds anything
+/// owner's process id, for messages, and stays, unless it is [discarded](FolderLock::discard). A file of this name that holds anything
 /// else is not ours, and is left alone.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: PathBuf,
     file: File,
+    handed_over: bool,
 }
 
 impl FolderLock {
@@ -32,22 +34,29 @@ impl FolderLock {
     /// [`Error::Open`] if the folder cannot be used.
     pub fn acquire(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let given = folder.as_ref();
-        make_folder(given)?;
-        // The engine must find its files even if the working directory changes later.
-        let folder = given
-            .canonicalize()
-            .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
-        let failed =
-            |error: &std::io::Error| Error::Open { folder: folder.clone(), why: why(error) };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(folder.join("lock"))
-            .map_err(|error| failed(&error))?;
-        lock(&folder, &mut file)?;
+        let (folder, mut file) = loop {
+            make_folder(given)?;
+            // The engine must find its files even if the working directory changes later.
+            let folder = given
+                .canonicalize()
+                .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
+            let failed =
+                |error: std::io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
+            let path = folder.join("lock");
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(failed)?;
+            lock(&folder, &mut file)?;
+            // An owner may have discarded the file since it was opened: who is next makes another.
+            if is_at(&file, &path).map_err(failed)? {
+                break (folder, file);
+            }
+        };
         if !is_ours(&mut file) {
             let why = "its file `lock` was not made by this program; name another folder".into();
             return Err(Error::Open { folder, why });
@@ -76,14 +85,16 @@ impl FolderLock {
         // Of a folder that somebody is making, too: it has a store soon.
         lock(&folder, &mut file)?;
         let has_store = ["db", "conf"].iter().any(|name| folder.join("store").join(name).exists());
-        match has_store && is_ours(&mut file) {
+        // Another one may be in its place where an owner has discarded it.
+        let is_current = is_at(&file, &folder.join("lock")).map_err(|error| failed(&error))?;
+        match has_store && is_current && is_ours(&mut file) {
             true => Self::own(folder, file).map(Some),
             false => Ok(None),
         }
     }
 
     fn own(folder: PathBuf, file: File) -> Result<Self, Error> {
-        let mut lock = Self { folder, file };
+        let mut lock = Self { folder, file, handed_over: false };
         match lock.write_pid() {
             // On a full disk runs are still read, and others are refused without a pid.
             Err(error) if !is_full(&error) => {
@@ -91,6 +102,43 @@ impl FolderLock {
             }
             _ => Ok(lock),
         }
+    }
+
+    /// Lets the folder go, and removes the file of the lock: for who has made it, and was refused.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn discard(self) -> std::io::Result<()> {
+        // Held until it is gone: whoever waits for it finds that it is not in its place any more.
+        std::fs::remove_file(self.folder.join("lock"))
+    }
+
+    /// Gives the folder to a child process, without a moment in which nobody has it: the child is
+    /// started with the returned file as one of its own, and takes it by [`FolderLock::inherit`]. Until
+    /// then the folder is locked in the name of this process, as long as anybody has the file open.
+    ///
+    /// # Errors
+    /// No more files can be opened; the folder is let go then.
+    pub fn hand_over(mut self) -> std::io::Result<File> {
+        let file = self.file.try_clone()?;
+        self.handed_over = true;
+        Ok(file)
+    }
+
+    /// Takes a folder that the parent process has [handed over](FolderLock::hand_over); `None` if the
+    /// file is another one than the folder's lock.
+    ///
+    /// # Errors
+    /// As [`FolderLock::acquire`].
+    pub fn inherit(folder: impl AsRef<Path>, mut file: File) -> Result<Option<Self>, Error> {
+        let given = folder.as_ref();
+        let failed = |error: std::io::Error| Error::Open { folder: given.into(), why: why(&error) };
+        let folder = given.canonicalize().map_err(failed)?;
+        if !is_at(&file, &folder.join("lock")).map_err(failed)? {
+            return Ok(None);
+        }
+        lock(&folder, &mut file)?;
+        Self::own(folder, file).map(Some)
     }
 
     /// The process that says that it owns a folder; `None` if none does, or its disk was too full to
@@ -120,11 +168,24 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
+        if self.handed_over {
+            return;
+        }
         // So that nobody is told the pid of a process that has let go.
         let _ = self.file.set_len(0);
         // Closing the file is not enough: a child process that has been forked but has not yet
         // replaced its image shares the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Whether a path leads to this very file.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let own = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -174,28 +235,12 @@ fn make_folder(folder: &Path) -> Result<(), Error> {
 
 /// Makes a folder and the missing ones above it, so that a power cut cannot take them back.
 fn make_durable(folder: &Path, mode: u32) -> std::io::Result<()> {
-    let parent = match folder.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = parent(folder);
     if !parent.try_exists()? {
         make_durable(parent, 0o777)?;
     }
-    match DirBuilder::new().mode(mode).create(folder) {
-        // Somebody else made it in the same moment; the lock decides who has it.
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    sync_folder(parent).or_else(|error| match error.kind() {
-        // A folder may be writable and yet not readable, and then it cannot be synced.
-        ErrorKind::PermissionDenied => Ok(()),
-        _ => Err(error),
-    })
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+    // Where somebody else made it in the same moment, the lock decides who has it.
+    create_folder(folder, mode)
 }
 
 /// Whether an I/O error says that nothing more fits.
@@ -260,6 +305,47 @@ mod tests {
         drop(lock);
         FolderLock::acquire(folder.path()).unwrap();
         drop(inherited);
+    }
+
+    /// Who opens the file before it is removed, and locks it after that, owns nothing by it.
+    #[test]
+    fn a_discarded_lock_is_nobodys() {
+        const TIMES: usize = 300;
+        let folder = tempfile::tempdir().unwrap();
+        let owners = std::sync::Mutex::new(());
+        let own = || {
+            let (mut times, mut is_alone) = (0, true);
+            while times < TIMES && is_alone {
+                let Ok(lock) = FolderLock::acquire(folder.path()) else { continue };
+                let alone = owners.try_lock();
+                is_alone = alone.is_ok();
+                drop(alone);
+                lock.discard().unwrap();
+                times += 1;
+            }
+            is_alone
+        };
+        let all = std::thread::scope(|scope| {
+            [scope.spawn(own), scope.spawn(own), scope.spawn(own)].map(|thread| thread.join())
+        });
+        assert!(all.into_iter().all(|alone| alone.unwrap()), "two owned the folder at once");
+    }
+
+    #[test]
+    fn a_folder_that_is_handed_over_is_never_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = || matches!(FolderLock::acquire(folder.path()), Err(Error::Locked { .. }));
+        let file = FolderLock::acquire(folder.path()).unwrap().hand_over().unwrap();
+        assert!(refused());
+        let other = File::create(folder.path().join("other")).unwrap();
+        assert!(FolderLock::inherit(folder.path(), other).unwrap().is_none());
+        let lock = FolderLock::inherit(folder.path(), file).unwrap().unwrap();
+        assert!(refused());
+        assert_eq!(FolderLock::owner(folder.path()).unwrap(), Some(std::process::id()));
+        drop(lock);
+        // Nobody came to take it.
+        drop(FolderLock::acquire(folder.path()).unwrap().hand_over().unwrap());
+        FolderLock::acquire(folder.path()).unwrap();
     }
 
     #[test]

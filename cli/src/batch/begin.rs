@@ -1,10 +1,14 @@
 //! Begins a launch, or finds out what became of it.
 
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use ghostlight::RunError;
+use ghostlight::storage::create_folder;
 
-use super::launches::not_stopped;
+use super::launches::{Launches, not_stopped};
 use crate::launch::{self, LaunchDir, Recovered, ShimClaim, ShimHandle, SpawnError, Spec, Status};
 
 /// Where a launch stands.
@@ -26,6 +30,7 @@ pub(super) fn begin(
     spec: &Spec,
     made: bool,
     may_start: bool,
+    launches: &Launches,
 ) -> Result<Begun, RunError> {
     let is_there = dir.path().try_exists()?;
     if made && !is_there {
@@ -39,7 +44,7 @@ pub(super) fn begin(
         if !may_start {
             return Ok(Begun::Not);
         }
-        make_parents(dir.path())?;
+        make_parents(dir.path(), spec.sync, launches)?;
         dir.create()?;
         match launch::spawn(dir, spec) {
             Ok(shim) => return Ok(Begun::Alive(shim)),
@@ -81,13 +86,23 @@ fn missing(dir: &Path) -> std::io::Result<RunError> {
 /// Makes the folder of the batch's launches and the one of all launches, and nothing above them: a
 /// data folder that is not there was moved or unmounted, and an empty one in its place would hide
 /// that its commands live.
-fn make_parents(dir: &Path) -> std::io::Result<()> {
+///
+/// Unless `sync` is off, their names are durable: a power cut that leaves a run leaves its launch.
+fn make_parents(dir: &Path, sync: bool, launches: &Launches) -> std::io::Result<()> {
     let mut parents: Vec<&Path> = dir.ancestors().skip(1).take(2).collect();
     while let Some(parent) = parents.pop() {
-        match std::fs::create_dir(parent) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        // Those that we find there may have been made by whoever was killed before the sync.
+        if launches.have_folder() && parent.try_exists()? {
+            continue;
+        }
+        match sync {
+            true => create_folder(parent, 0o700)?,
+            false => match DirBuilder::new().mode(0o700).create(parent) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            },
         }
     }
+    launches.note_folder();
     Ok(())
 }

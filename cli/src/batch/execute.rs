@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight::prelude::*;
@@ -82,7 +83,9 @@ impl Command {
             if tried_cancelled >= CANCELLED_TRIES && !lives(&error, dir).await {
                 return Err(error);
             }
-            warn(cx, &error, wait, "a command is not watched for a while");
+            // The run waits for it, and only the user can help.
+            let said = if is_still_there(&error) { TROUBLE_WAIT } else { wait };
+            warn(cx, &error, said, "a command is not watched for a while");
             tokio::select! {
                 biased;
                 // There is a command to be stopped, and output to be read.
@@ -108,7 +111,9 @@ impl Command {
         let spec = self.spec(cx, attempt, input)?;
         let (launch, known) = (dir.clone(), made.is_some());
         let may_start = !cx.is_cancelled() && self.launches.phase() == Phase::Starting;
-        let begin = move || (begin(&launch, &spec, known, may_start), launch.path().exists());
+        let launches = Arc::clone(&self.launches);
+        let begin =
+            move || (begin(&launch, &spec, known, may_start, &launches), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
         if exists || matches!(begun, Ok(Begun::Alive(_))) {
             made.get_or_insert_with(|| Watched::new(&self.launches, dir));
@@ -302,16 +307,21 @@ fn cancelled_error() -> RunError {
 const STILL_THERE: &str = "still-there";
 
 fn trouble(error: launch::Error) -> RunError {
-    let is_still_there = matches!(error, launch::Error::StillThere { .. });
+    let is_still_there =
+        matches!(error, launch::Error::StillThere { .. } | launch::Error::ShimStuck { .. });
     let error = RunError::from(error);
     if is_still_there { error.kind(STILL_THERE) } else { error }
+}
+
+fn is_still_there(error: &RunError) -> bool {
+    error.kind_str() == Some(STILL_THERE)
 }
 
 /// Whether a launch that there is trouble with is known to have a command that lives: whatever was
 /// asked for, its run has not ended.
 async fn lives(error: &RunError, dir: &LaunchDir) -> bool {
     let dir = dir.clone();
-    error.kind_str() == Some(STILL_THERE)
+    is_still_there(error)
         || matches!(tokio::task::spawn_blocking(move || dir.is_over()).await, Ok(Ok(false)))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) enum Phase {
 pub(crate) struct Launches {
     active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
     phase: watch::Sender<Phase>,
+    /// This program has made, or found, the folder that they are in.
+    have_folder: AtomicBool,
     #[cfg(test)]
     tried: std::sync::atomic::AtomicUsize,
 }
@@ -52,6 +55,15 @@ impl Launches {
     #[cfg(test)]
     pub(super) fn tried(&self) -> &std::sync::atomic::AtomicUsize {
         &self.tried
+    }
+
+    pub(super) fn have_folder(&self) -> bool {
+        self.have_folder.load(Ordering::Acquire)
+    }
+
+    /// Notes that the folder is there, and its name durable where that was asked for.
+    pub(super) fn note_folder(&self) {
+        self.have_folder.store(true, Ordering::Release);
     }
 
     pub(super) fn phase(&self) -> Phase {

@@ -1,16 +1,16 @@
 //! What a batch is made with: one command, in one working directory.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use ghostlight::storage::FolderLock;
-use ghostlight::{AgentPath, Offline, RunFilter};
+use ghostlight::storage::{FolderLock, create_folder, sync_folder};
+use ghostlight::{AgentPath, Cursor, Offline, RunFilter};
 use serde::{Deserialize, Serialize};
 
 use super::Text;
+use crate::access::any_run;
 use crate::fatal::Fatal;
 use crate::sweep::{launches_of, short_hash, spool_of};
 
@@ -97,6 +97,13 @@ impl Made {
         }
     }
 
+    /// Takes back that a batch was bound that has got no run since. Blocks.
+    pub(crate) fn unbind(data: &Path, batch: &str) {
+        // The file is in nobody's way.
+        let _ = std::fs::remove_file(file(data, batch));
+        let _ = std::fs::remove_dir(data.join(FOLDER));
+    }
+
     /// Binds the batch to this command, durably, or refuses it: then nothing was written. A batch
     /// without any run is bound to nothing.
     ///
@@ -105,10 +112,10 @@ impl Made {
     pub(crate) async fn bind(&self, data: &Path, lock: FolderLock) -> Result<Bound, Fatal> {
         let Some(known) = Self::read(data, &self.batch).await? else {
             self.write(data).await?;
-            return Ok(Bound::Kept(lock));
+            return Ok(Bound::Kept { lock, is_new: true });
         };
         if known == *self {
-            return Ok(Bound::Kept(lock));
+            return Ok(Bound::Kept { lock, is_new: false });
         }
         // The store has the lock until it is closed, and lets it go then.
         let store = Offline::open(lock).await?;
@@ -124,9 +131,12 @@ impl Made {
         known: &Self,
     ) -> Result<(), Fatal> {
         let batch = AgentPath::root("Batch", &self.batch)?;
-        match store.list(&batch, &RunFilter::default(), None, 1).await?.runs.is_empty() {
-            true => self.write(data).await,
-            false => Err(self.refused(known)),
+        let (batch, all) = (&batch, &RunFilter::default());
+        let page =
+            |after: Option<Cursor>| async move { store.list(batch, all, after.as_ref(), 1).await };
+        match any_run(page).await? {
+            true => Err(self.refused(known)),
+            false => self.write(data).await,
         }
     }
 
@@ -154,20 +164,23 @@ impl Made {
     fn write_now(&self, data: &Path) -> Result<(), Fatal> {
         let path = file(data, &self.batch);
         let folder = data.join(FOLDER);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        create_folder(&folder, 0o700)?;
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_all()?;
         std::fs::rename(new, path)?;
-        File::open(folder)?.sync_all()?;
-        Ok(File::open(data)?.sync_all()?)
+        Ok(sync_folder(&folder)?)
     }
 }
 
 /// What became of the lock of the folder.
 pub(crate) enum Bound {
-    Kept(FolderLock),
+    Kept {
+        lock: FolderLock,
+        /// The batch was not known before.
+        is_new: bool,
+    },
     /// The store had to be looked into: take the lock again, and bind the batch again.
     LetGo,
 }

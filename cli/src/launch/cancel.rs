@@ -4,6 +4,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use tokio::time::Instant;
+
 use super::claim::ShimClaim;
 use super::directory::LOCK;
 use super::error::on_blocking_pool;
@@ -15,7 +17,7 @@ use super::{
 /// How long a shim that should be in reach is waited for before it is looked for again.
 const REACH_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a killed command may take to be gone.
+/// How long a killed command may take to be gone, and its shim after it.
 const DEATH_TIME: Duration = Duration::from_secs(10);
 
 /// What a cancelled launch came to.
@@ -50,7 +52,8 @@ enum Signalled {
 /// # Errors
 ///
 /// As [`recover`] and [`kill_leftover`], and if the command does not die within 10 s (it hangs
-/// inside the kernel); safe to repeat.
+/// inside the kernel), or its shim within as long after it (it is stopped), or cannot be opened for as long; safe to
+/// repeat.
 ///
 /// # Cancel safety
 ///
@@ -58,6 +61,7 @@ enum Signalled {
 /// command told to terminate but never killed. Cancelling can begin again.
 pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error> {
     let mut killed = false;
+    let began = Instant::now();
     loop {
         let seen = dir.clone();
         let look = move || Ok((recover(&seen)?, pid_namespace()?));
@@ -77,6 +81,9 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
             if shim.claim().pid_namespace != namespace {
                 return Ok(Cancelled::OutOfReach);
             }
+            if began.elapsed() > grace.saturating_add(DEATH_TIME) {
+                return Err(Error::Unreached { pid: shim.claim().pid });
+            }
             // The instant in which a shim is gone and its lock is not; or we could not open what it
             // is reached by, and shall.
             if let Ok(ended) = tokio::time::timeout(REACH_WAIT, shim.ended()).await {
@@ -85,10 +92,12 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
             continue;
         }
         if !grace.is_zero() && !killed {
-            if signal(dir, shim.claim(), Signal::TERM).await? == Signalled::Refused {
-                return Ok(Cancelled::OutOfReach);
-            }
-            if let Ok(ended) = tokio::time::timeout(grace, shim.ended()).await {
+            let wait = match signal(dir, shim.claim(), Signal::TERM).await? {
+                Signalled::Refused => return Ok(Cancelled::OutOfReach),
+                Signalled::Sent => grace,
+                Signalled::Gone => Duration::ZERO,
+            };
+            if let Ok(ended) = tokio::time::timeout(wait, shim.ended()).await {
                 ended?;
                 continue;
             }
@@ -104,7 +113,10 @@ pub async fn cancel(dir: &LaunchDir, grace: Duration) -> Result<Cancelled, Error
                     ended?;
                 }
             }
-            Signalled::Gone => shim.ended().await?,
+            Signalled::Gone => match tokio::time::timeout(DEATH_TIME, shim.ended()).await {
+                Ok(ended) => ended?,
+                Err(_) => return Err(Error::ShimStuck { pid: shim.claim().pid }),
+            },
         }
     }
 }

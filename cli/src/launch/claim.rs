@@ -1,4 +1,5 @@
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, unlinkat};
@@ -34,6 +35,29 @@ pub struct ShimClaim {
     pub start_time: u64,
     /// The command's process group. It is also the command's process id.
     pub process_group: i32,
+    /// The launch folder that the shim has open: a claim that is found in another one was copied,
+    /// and its processes belong to the original.
+    pub folder: FolderId,
+}
+
+/// Names a folder, whatever its path, as long as the machine runs. A copy has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderId {
+    /// The device of its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+impl FolderId {
+    /// Reads which folder is at a path; `None` if there is none.
+    pub(super) fn at(path: &Path) -> Result<Option<Self>, Error> {
+        match std::fs::metadata(path) {
+            Ok(found) => Ok(Some(Self { device: found.dev(), inode: found.ino() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("look at", path, error)),
+        }
+    }
 }
 
 impl ShimClaim {
@@ -136,10 +160,11 @@ mod tests {
             pid: 41,
             start_time: 7,
             process_group: 42,
+            folder: FolderId { device: 5, inode: 6 },
         };
         let text = concat!(
             r#"{"version":1,"claim":{"shim":{"bootId":"b","pidNamespace":4026531836,"#,
-            r#""pid":41,"startTime":7,"processGroup":42}}}"#,
+            r#""pid":41,"startTime":7,"processGroup":42,"folder":{"device":5,"inode":6}}}}"#,
             "\n"
         );
         let claim = Claim::Shim(shim);
@@ -171,6 +196,7 @@ mod tests {
             pid: 2,
             start_time: 3,
             process_group: 4,
+            folder: FolderId { device: 5, inode: 6 },
         };
         assert!(!Claim::Shim(late).link_in(dir.path()).expect("link"));
         let bytes = std::fs::read(dir.path().join(CLAIM)).expect("claim");

@@ -22,6 +22,8 @@ pub enum ClaimSeen {
     None,
     /// It has been given up.
     Void,
+    /// A shim has claimed the launch that this one was copied from. What lives there is not ours.
+    Copied,
     /// A shim has claimed it. Only then the lock is probed: before, a probe could be in the way
     /// of a shim that is about to take it.
     Shim {
@@ -59,6 +61,7 @@ pub enum Decision {
 /// | no | no | | | | `Vanished` |
 /// | no | yes | none | | | `LinkVoid` |
 /// | no | yes | void | | | `NeverRan` |
+/// | no | yes | copied | | | `Vanished` |
 /// | no | yes | shim, this namespace | held | | `Alive` |
 /// | no | yes | shim, another one | held | | `OutOfReach` |
 /// | no | yes | shim | free | first | `LookAgain` |
@@ -73,6 +76,7 @@ pub fn decide(facts: &Facts) -> Decision {
     match facts.claim {
         ClaimSeen::None => Decision::LinkVoid,
         ClaimSeen::Void => Decision::NeverRan,
+        ClaimSeen::Copied => Decision::Vanished,
         ClaimSeen::Shim { lock_held: true, same_namespace: true } => Decision::Alive,
         ClaimSeen::Shim { lock_held: true, same_namespace: false } => Decision::OutOfReach,
         // The shim writes the status, then lets the lock go. So a status missed by the first look
@@ -90,7 +94,7 @@ mod tests {
     const BOOLS: [bool; 2] = [false, true];
 
     fn claims() -> Vec<ClaimSeen> {
-        let mut claims = vec![ClaimSeen::None, ClaimSeen::Void];
+        let mut claims = vec![ClaimSeen::None, ClaimSeen::Void, ClaimSeen::Copied];
         for same_namespace in BOOLS {
             for lock_held in BOOLS {
                 claims.push(ClaimSeen::Shim { same_namespace, lock_held });
@@ -99,7 +103,7 @@ mod tests {
         claims
     }
 
-    /// All 48 combinations, each with its decision written out once more in another shape: as the
+    /// All 56 combinations, each with its decision written out once more in another shape: as the
     /// first line of a list that matches.
     #[test]
     fn every_combination_is_decided_in_order() {
@@ -118,6 +122,7 @@ mod tests {
                             (!same_boot, Decision::Vanished),
                             (none, Decision::LinkVoid),
                             (void, Decision::NeverRan),
+                            (claim == ClaimSeen::Copied, Decision::Vanished),
                             (held && ours, Decision::Alive),
                             (held, Decision::OutOfReach),
                             (second_look, Decision::Vanished),
@@ -130,6 +135,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen, 48);
+        assert_eq!(seen, 56);
     }
 }

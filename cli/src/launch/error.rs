@@ -37,6 +37,21 @@ pub enum Error {
         /// One of them.
         pid: i32,
     },
+    /// The command has ended, but its shim has not: it is stopped, or waits for its disk. It tells the
+    /// end, and kills the rest of the command's group, once it goes on.
+    #[error(
+        "the command has ended, and its shim, process {pid}, has not yet: is that process stopped?"
+    )]
+    ShimStuck {
+        /// The shim.
+        pid: i32,
+    },
+    /// The shim of a command keeps its lock, and cannot be opened to be signalled.
+    #[error("process {pid}, which keeps the command, cannot be reached")]
+    Unreached {
+        /// The shim.
+        pid: i32,
+    },
     /// The command may still be executed, so its folder is not removed.
     #[error("{} has a shim that is alive", path.display())]
     Kept {
@@ -52,7 +67,14 @@ impl Error {
 
     /// Returns whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Io { .. } | Error::StillThere { .. } | Error::Kept { .. })
+        matches!(
+            self,
+            Error::Io { .. }
+                | Error::StillThere { .. }
+                | Error::ShimStuck { .. }
+                | Error::Unreached { .. }
+                | Error::Kept { .. }
+        )
     }
 }
 

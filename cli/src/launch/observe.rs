@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::claim::{Claim, ShimClaim};
+use super::claim::{Claim, FolderId, ShimClaim};
 use super::decide::{ClaimSeen, Decision, Facts, decide};
 use super::directory::{CLAIM, LOCK, LaunchDir, read_small};
 use super::{Error, ShimHandle, Status, boot_id, pid_namespace};
@@ -18,8 +18,8 @@ use super::{Error, ShimHandle, Status, boot_id, pid_namespace};
 pub enum Recovered {
     /// The command ended.
     Ended(Status),
-    /// The command is gone and its end unknown. Its output so far is in the folder. Before the
-    /// launch is followed by another one or by an error, [`kill_leftover`](super::kill_leftover)
+    /// The command is gone and its end unknown; or the folder is a copy, whose command never ran,
+    /// and the original's is left alone. Its output so far is in the folder. Before the launch is followed by another one or by an error, [`kill_leftover`](super::kill_leftover)
     /// must have succeeded for the claim, if there is one.
     Vanished(Option<ShimClaim>),
     /// The command was not executed, and will not be by this launch: launch again in a new folder,
@@ -113,6 +113,12 @@ fn observe(dir: &LaunchDir, second_look: bool) -> Result<(Facts, Option<ShimClai
             }
             Claim::Shim(claim) if claim.boot_id != boot_id => {
                 facts.same_boot = false;
+                None
+            }
+            Claim::Shim(claim)
+                if FolderId::at(dir.path())?.is_some_and(|here| here != claim.folder) =>
+            {
+                facts.claim = ClaimSeen::Copied;
                 None
             }
             Claim::Shim(claim) => {

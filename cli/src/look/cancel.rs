@@ -10,7 +10,7 @@ use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::CancelArgs;
 use crate::batch::TERM_GRACE;
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::launch::{self, Cancelled, LaunchDir};
 use crate::sweep::{launches, launches_of};
 
@@ -28,7 +28,13 @@ pub(crate) async fn cancel(args: CancelArgs) -> Result<ExitCode, Fatal> {
     };
     if asked.direct && !asked.before {
         // Nobody watches the command; the next owner finds the request, and the command ended.
-        stop_launches(&place.data, &asked.parent, &asked.run.run_id).await?;
+        let stopped = stop_launches(&place.data, &asked.parent, &asked.run.run_id).await;
+        stopped.map_err(|fatal| {
+            fatal.while_doing(
+                "the cancel is recorded, and the next `ghostlight map` of its batch ends the run; \
+                 its command is not stopped yet",
+            )
+        })?;
     }
     let mut out = Out::default();
     match place.json {
@@ -79,16 +85,14 @@ async fn request(access: &Access, args: &CancelArgs) -> Result<Asked, Early> {
 }
 
 async fn stop_launches(data: &Path, parent: &AgentPath, run_id: &str) -> Result<(), Fatal> {
-    let folder = launches_of(&std::path::absolute(data)?, &parent.name());
-    for (of, path) in launches(folder).await {
+    let folder = launches_of(&absolute(data)?, &parent.name());
+    for (of, path) in launches(folder).await? {
         if of != run_id {
             continue;
         }
         let dir = tokio::task::spawn_blocking(move || LaunchDir::plan(&path)).await??;
         if let Cancelled::OutOfReach = launch::cancel(&dir, TERM_GRACE).await? {
-            let text = "the cancel is requested, but the command cannot be stopped: it is in another \
-                        pid namespace or another user's";
-            return Err(Fatal::new(text));
+            return Err(Fatal::new("it is in another pid namespace, or another user's"));
         }
     }
     Ok(())

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ghostlight::{RunFilter, Status};
+use ghostlight::{Cursor, RunFilter, Status};
 
 use super::list::parents;
 use super::{Early, Out, end};
-use crate::access::{Access, Folder};
+use crate::access::{Access, Folder, any_run};
 use crate::args::ClearArgs;
 use crate::batch::Made;
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::sweep::{launches_of, sweep};
 
 /// Removes ended runs.
@@ -48,7 +48,7 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     if filter.status.is_empty() {
         filter.status = Status::ALL.into_iter().filter(|status| status.is_hard()).collect();
     }
-    let data = std::path::absolute(&args.place.data).map_err(Fatal::from)?;
+    let data = absolute(&args.place.data)?;
     let mut cleared = 0;
     for parent in parents(access, args.batch.as_deref()).await? {
         let removed = access.clear(&parent, &filter).await?;
@@ -65,9 +65,10 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
         })
         .await;
         // A batch that never had a run may still have inputs.
-        if removed > 0
-            && access.page(&parent, &RunFilter::default(), None, 1).await?.runs.is_empty()
-        {
+        let (batch, all) = (&parent, &RunFilter::default());
+        let page =
+            |after: Option<Cursor>| async move { access.page(batch, all, after.as_ref(), 1).await };
+        if removed > 0 && !any_run(page).await? {
             Made::forget(&data, &parent.name()).await;
         }
     }

@@ -100,10 +100,10 @@ impl Ties {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn run(started_at: u64, order: i64) -> RunInfo {
+    pub(crate) fn run(started_at: u64, order: i64) -> RunInfo {
         let value = serde_json::json!({
             "runId": format!("{started_at}-{order}"), "agentType": "Command", "parent": "Batch:b",
             "status": "completed", "execution": "completed", "displayOrder": order,

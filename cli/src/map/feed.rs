@@ -1,6 +1,7 @@
 //! Reads inputs on a thread of its own, no faster than they are dispatched.
 
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::sync::mpsc;
 
@@ -13,6 +14,8 @@ pub(super) enum Item {
     Failed(InputError),
     /// The last item: what was passed over.
     Notes(Notes),
+    /// Whatever reads the inputs has panicked: there may be more of them.
+    Lost,
 }
 
 /// The inputs, read lazily.
@@ -22,26 +25,23 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) fn open(source: Source, ahead: usize) -> Result<Self, Fatal> {
-        let (sender, items) = mpsc::channel(ahead.max(1));
         // A path that is not there is an error before anything else happens. The inputs themselves
         // are opened on the thread that reads them, which locks standard input.
         if !matches!(source, Source::Stdin { .. }) {
             drop(Inputs::open(source.clone())?);
         }
+        Self::start(ahead, |items| read(source, items))
+    }
+
+    fn start(
+        ahead: usize,
+        read: impl FnOnce(&mpsc::Sender<Item>) + Send + 'static,
+    ) -> Result<Self, Fatal> {
+        let (sender, items) = mpsc::channel(ahead.max(1));
         let read = move || {
-            let inputs = Inputs::open(source);
-            let mut inputs = match inputs {
-                Ok(inputs) => inputs,
-                Err(error) => return drop(sender.blocking_send(Item::Failed(error))),
-            };
-            for input in inputs.by_ref() {
-                let item = input.map_or_else(Item::Failed, Item::Input);
-                if sender.blocking_send(item).is_err() {
-                    return;
-                }
+            if catch_unwind(AssertUnwindSafe(|| read(&sender))).is_err() {
+                let _ = sender.blocking_send(Item::Lost);
             }
-            // Nobody listens any more: then nobody wants to know.
-            let _ = sender.blocking_send(Item::Notes(inputs.notes()));
         };
         // The thread is left alone when the program ends: it may be waiting for a terminal.
         std::thread::Builder::new().name("inputs".into()).spawn(read)?;
@@ -55,5 +55,42 @@ impl Feed {
     /// As [`Feed::next`], outside of the runtime.
     pub(super) fn blocking_next(&mut self) -> Option<Item> {
         self.items.blocking_recv()
+    }
+}
+
+fn read(source: Source, items: &mpsc::Sender<Item>) {
+    let mut inputs = match Inputs::open(source) {
+        Ok(inputs) => inputs,
+        Err(error) => return drop(items.blocking_send(Item::Failed(error))),
+    };
+    for input in inputs.by_ref() {
+        let item = input.map_or_else(Item::Failed, Item::Input);
+        if items.blocking_send(item).is_err() {
+            return;
+        }
+    }
+    // Nobody listens any more: then nobody wants to know.
+    let _ = items.blocking_send(Item::Notes(inputs.notes()));
+}
+
+/// What to say when it is [`Item::Lost`].
+pub(super) fn lost() -> Fatal {
+    Fatal::new("a bug in what reads the inputs: the list is not read to its end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_panics_is_no_end_of_the_list() {
+        let mut feed = Feed::start(1, |items| {
+            let _ = items.blocking_send(Item::Input("a".into()));
+            panic!("broken");
+        })
+        .unwrap();
+        assert!(matches!(feed.next().await, Some(Item::Input(_))));
+        assert!(matches!(feed.next().await, Some(Item::Lost)));
+        assert!(feed.next().await.is_none());
     }
 }

@@ -1,15 +1,20 @@
 //! Owning a data folder: its lock, its control socket, its left-over launch folders.
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ghostlight::storage::{self, FolderLock};
-use ghostlight::{AgentPath, Lookup, RunFilter, System};
+use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
+use rustix::stdio::dup2_stdin;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::access::any_run;
 use crate::batch::Made;
 use crate::fatal::Fatal;
 use crate::sweep::{launches_of, sweep};
@@ -38,6 +43,22 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Takes the lock that `map --detach` has put in the place of our standard input; `None` if there is
+/// none.
+pub(super) async fn inherit(data: &Path) -> Result<Option<FolderLock>, Fatal> {
+    let data = data.to_owned();
+    let inherit = move || {
+        let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        let lock = FolderLock::inherit(data, input)?;
+        if lock.is_some() {
+            // A copy that nobody closes would keep the folder locked.
+            dup2_stdin(File::open("/dev/null")?)?;
+        }
+        Ok(lock)
+    };
+    tokio::task::spawn_blocking(inherit).await?
 }
 
 /// A folder with a control socket that answers has an owner; a reader has none.
@@ -70,7 +91,11 @@ impl Control {
     /// Stops serving; what is being read is cut off after a moment.
     pub(super) async fn close(mut self) {
         self.stop.send_replace(true);
-        while self.tasks.join_next().await.is_some() {}
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a bug in what answers those who look");
+            }
+        }
     }
 }
 
@@ -100,8 +125,9 @@ impl Files {
     /// Removes what is left of a batch, if it has no run. Nothing may be dispatched to it meanwhile.
     pub(super) async fn forget_without_runs(&self, batch: &AgentPath) {
         let Ok(agent) = self.system.agent_at(batch) else { return };
-        let any = agent.list(&RunFilter::default(), None, 1).await;
-        if any.is_ok_and(|page| page.runs.is_empty()) {
+        let (agent, all) = (&agent, &RunFilter::default());
+        let page = |after: Option<Cursor>| async move { agent.list(all, after.as_ref(), 1).await };
+        if matches!(any_run(page).await, Ok(false)) {
             Made::forget(&self.data, &batch.name()).await;
         }
     }
@@ -115,19 +141,19 @@ impl Files {
     }
 }
 
-pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<Control, Fatal> {
+/// Binds the address that was asked for.
+pub(super) async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Fatal> {
+    let Some(address) = address else { return Ok(None) };
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) => Err(Fatal::from(error).while_doing(format!("listen on {address}"))),
+    }
+}
+
+pub(super) async fn serve(files: &Files, listener: Option<TcpListener>) -> Result<Control, Fatal> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let system = &files.system;
-    // First: whoever gets an answer from the control socket takes all to be well.
-    let listener = match listen {
-        Some(address) => Some(
-            tokio::net::TcpListener::bind(address)
-                .await
-                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
-        ),
-        None => None,
-    };
     let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
     let socket = socket.on_cleared(move |batch| {
         let files = files.clone();

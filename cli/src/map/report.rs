@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 
 use super::signals::Stop;
 use crate::fatal::Fatal;
@@ -165,37 +166,40 @@ trait Print {
 pub(super) struct Reporter {
     events: Events,
     closed: Arc<Closed>,
-    finished: oneshot::Receiver<Totals>,
+    finished: JoinHandle<Totals>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Reporter {
     pub(super) fn start(mode: Mode) -> Self {
+        Self::start_with(move || match mode {
+            Mode::Json => Box::new(json::Json::new()),
+            Mode::Plain => Box::new(plain::Plain::new()),
+            Mode::Bars => Box::new(bars::Bars::new()),
+        })
+    }
+
+    fn start_with(printer: impl FnOnce() -> Box<dyn Print> + Send + 'static) -> Self {
         let (events, received) = mpsc::channel(EVENTS_AHEAD);
         let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let closed = Arc::new(Closed::default());
         // Until everything is known to be done.
         let stopped = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let (sender, finished) = oneshot::channel();
         let thread =
             Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
         // Ends when all senders of events are gone.
-        tokio::task::spawn_blocking(move || {
-            let mut printer: Box<dyn Print> = match mode {
-                Mode::Json => Box::new(json::Json::new()),
-                Mode::Plain => Box::new(plain::Plain::new()),
-                Mode::Bars => Box::new(bars::Bars::new()),
-            };
-            // Nobody may be waiting for the totals.
-            let _ = sender.send(thread.run(&mut *printer));
-        });
+        let finished = tokio::task::spawn_blocking(move || thread.run(&mut *printer()));
         Self { events, closed, finished, stopped }
     }
 
     /// Waits until our output takes no more, and says what that means.
     pub(super) async fn closed(&self) -> Stop {
-        self.closed.noticed.notified().await;
-        self.closed.stop().unwrap_or(Stop::ClosedOutput)
+        tokio::select! {
+            () = self.closed.noticed.notified() => {}
+            // Its thread is there for as long as we are, unless it panics.
+            () = self.events.events.closed() => {}
+        }
+        self.closed.stop().unwrap_or_else(|| printer_failed(&"it has stopped"))
     }
 
     /// Where events go in.
@@ -218,13 +222,23 @@ impl Reporter {
     /// Prints the table, and returns what it says. All senders of events must be gone.
     ///
     /// # Errors
-    /// Not everything could be printed.
+    /// Not everything could be printed, or counted.
     pub(super) async fn finish(self, all: bool) -> Result<Totals, Stop> {
         self.stopped.store(!all, std::sync::atomic::Ordering::Release);
         drop(self.events);
-        let totals = self.finished.await.unwrap_or_default();
-        self.closed.stop().map_or(Ok(totals), Err)
+        let totals = self.finished.await;
+        match self.closed.stop() {
+            Some(stop) => Err(stop),
+            None => totals.map_err(|error| printer_failed(&error)),
+        }
     }
+}
+
+/// What cannot be counted is not known to be done.
+fn printer_failed(why: &dyn std::fmt::Display) -> Stop {
+    Stop::Fatal(Fatal::new(format!(
+        "a bug in what prints the report: {why}; the runs are recorded, and the same command line goes on"
+    )))
 }
 
 /// Whether our output takes no more, and why.
@@ -332,5 +346,40 @@ mod tests {
         assert!(at_once(line(200_000)).await);
         while received.try_recv().is_ok() {}
         assert!(at_once(line(2 * BYTES_AHEAD)).await);
+    }
+
+    /// Prints nothing, and panics at some event or at the end.
+    struct Broken {
+        at_end: bool,
+    }
+
+    impl Print for Broken {
+        fn event(&mut self, _: &Event) -> std::io::Result<()> {
+            assert!(self.at_end, "broken");
+            Ok(())
+        }
+
+        fn idle(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn end(&mut self, _: &Totals) -> std::io::Result<()> {
+            panic!("broken");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_report_that_panics_is_no_success() {
+        for at_end in [false, true] {
+            let reporter = Reporter::start_with(move || Box::new(Broken { at_end }));
+            reporter.note("hello");
+            if !at_end {
+                assert_eq!(reporter.closed().await.code(), 2, "it is noticed at once");
+            }
+            let Err(Stop::Fatal(fatal)) = reporter.finish(true).await else {
+                panic!("nothing was printed");
+            };
+            assert!(fatal.message.contains("a bug in what prints the report"), "{fatal}");
+        }
     }
 }

@@ -7,8 +7,9 @@ mod folder;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, ExitCode, Stdio};
+use std::process::{Command as Process, ExitCode};
 use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
@@ -19,13 +20,15 @@ use super::owner;
 use super::signals::Signals;
 use crate::args::MapArgs;
 use crate::batch::{Made, Text};
-use crate::fatal::Fatal;
+use crate::fatal::{Fatal, absolute};
 use crate::inputs::Source;
 use crate::sweep::spool_of;
 
 /// How long the background program may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
+/// The name of the background program in process listings, whose file is found by another one.
+const NAME: &str = "ghostlight";
 
 /// A batch that was spooled before.
 pub(super) struct Spooled {
@@ -40,6 +43,19 @@ impl Spooled {
 
     pub(super) fn source(&self) -> Source {
         Source::Spool(self.folder.inputs(&self.file))
+    }
+
+    /// Reads what is put aside now. For whoever holds the lock of the folder.
+    ///
+    /// # Errors
+    /// It is of another command or working directory, or gone.
+    pub(super) async fn read_again(self) -> Result<Self, Fatal> {
+        let Self { folder, file: before } = self;
+        let read = move || folder.read().map(|file| (folder, file));
+        let (folder, file) = tokio::task::spawn_blocking(read).await??;
+        let same = file.filter(|now| (&now.command, &now.cwd) == (&before.command, &before.cwd));
+        let file = same.ok_or_else(|| Fatal::new("the batch was changed meanwhile; try again"))?;
+        Ok(Self { folder, file })
     }
 
     /// Records that every input has been dispatched and has come to its end: what is put aside next
@@ -71,7 +87,7 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     if !args.inputs.is_empty() || !args.files.is_empty() {
         return Err(Fatal::new("there is no command for these inputs; write it after --"));
     }
-    let folder = SpoolFolder::new(std::path::absolute(spool_of(&args.place.data, batch))?);
+    let folder = SpoolFolder::new(absolute(&spool_of(&args.place.data, batch))?);
     let Some(file) = folder.read()? else {
         let names = Made::names(&args.place.data).await?;
         if !names.contains(batch) {
@@ -117,9 +133,7 @@ pub(super) async fn detach(
         stop = signals.next() => return Ok(ExitCode::from(stop.code())),
         put = putting => put??,
     };
-    // The background program takes it next.
-    drop(lock);
-    match start(args, batch, data).await {
+    match start(args, batch, data, lock).await {
         Ok(said) => {
             tokio::task::spawn_blocking(move || folder.keep(put)).await?;
             // The batch goes on whether anybody reads this or not.
@@ -139,7 +153,10 @@ pub(super) async fn detach(
                 .await?
             };
             match undone.await {
-                Ok(()) => Err(why),
+                Ok(true) => Err(why),
+                Ok(false) => Err(Fatal::new(format!(
+                    "{why}; its inputs stay put aside, with those that came after them"
+                ))),
                 Err(error) => Err(Fatal::new(format!(
                     "{why}; its inputs stay put aside for this command ({error})"
                 ))),
@@ -163,9 +180,15 @@ impl<E: Into<Fatal>> From<E> for NotStarted {
 }
 
 /// Starts the background program, and returns what there is to say once it goes on.
-async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<String, NotStarted> {
+async fn start(
+    args: &MapArgs,
+    batch: &str,
+    data: &Path,
+    lock: FolderLock,
+) -> Result<String, NotStarted> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
+    process.arg0(NAME);
     let mut folder = OsString::from("--data=");
     folder.push(data);
     process.arg("map").arg("--session").arg(format!("--batch={batch}")).arg(folder);
@@ -175,8 +198,11 @@ async fn start(args: &MapArgs, batch: &str, data: &Path) -> Result<String, NotSt
     if args.retry_failed {
         process.arg("--retry-failed");
     }
-    process.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // The folder is its own from the beginning: nobody else gets it in between.
+    process.stdin(lock.hand_over()?).stdout(log.try_clone()?).stderr(log);
     let mut child = process.spawn()?;
+    // Its copies of those files must not outlive the child.
+    drop(process);
     let began = tokio::time::Instant::now();
     loop {
         if owner::is_owner(data, child.id()).await? {

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, fsync,
-    openat, renameat, statat,
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
+    fsync, openat, renameat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use crate::launch::{CLAIM, LOCK, LOG, STATUS, STDERR, STDOUT};
+use crate::launch::{CLAIM, FolderId, LOCK, LOG, STATUS, STDERR, STDOUT};
 use crate::sys;
 
 /// The name under which a status is written before it takes its place.
@@ -55,6 +55,10 @@ fn close_inherited() -> io::Result<()> {
     // The folder's own descriptor is in the list and closed by now, which closing again ignores.
     inherited.into_iter().for_each(sys::close_unowned);
     Ok(())
+}
+
+fn folder_id(stat: &Stat) -> FolderId {
+    FolderId { device: stat.st_dev, inode: stat.st_ino }
 }
 
 /// The launch's files, open.
@@ -128,6 +132,11 @@ impl Files {
         self.folder.as_fd()
     }
 
+    /// Which folder it is, by whatever path it was opened.
+    pub(super) fn folder_id(&self) -> io::Result<FolderId> {
+        Ok(folder_id(&fstat(&self.folder)?))
+    }
+
     /// Whether the folder still has the name it was opened by, wherever its parent is by now. To be
     /// asked once the launch is claimed: whoever removes a folder takes its name away before the
     /// claim in it.
@@ -135,9 +144,9 @@ impl Files {
         let Some(name) = dir.file_name() else {
             return Ok(false);
         };
-        let own = fstat(&self.folder)?;
+        let own = self.folder_id()?;
         match statat(&self.folder, Path::new("..").join(name), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
+            Ok(there) => Ok(folder_id(&there) == own),
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ghostlight_cli::launch::{Cancelled, CommandEnd, LaunchDir, cancel};
+use ghostlight_cli::launch::{Cancelled, CommandEnd, Error, LaunchDir, cancel};
+use rustix::process::Signal;
 
 use crate::support::{Place, Process, bounded, finish, follow, numbers, spawn};
 
@@ -90,6 +91,37 @@ async fn cancelling_a_vanished_launch_kills_what_is_left() {
         let seen = cancel(&dir, LONG).await.expect("cancel");
         assert!(matches!(seen, Cancelled::Vanished), "{seen:?}");
         assert!(!left.is_alive());
+    })
+    .await;
+}
+
+/// Only the shim can tell how its command ended.
+#[tokio::test]
+async fn a_shim_that_is_stopped_is_not_waited_for_without_bound() {
+    bounded(async {
+        let place = Place::new();
+        let dir = place.launch("launch");
+        let shim =
+            spawn(&dir, &place.script("echo $$; exec sleep 1000", &[])).await.expect("spawn");
+        let command = Process::of(numbers(&mut follow(&dir), 1).await[0]);
+        let keeper = Process::of(shim.claim().pid);
+        keeper.signal(Signal::STOP);
+        command.kill();
+        command.gone().await;
+        tokio::time::pause();
+        for grace in [Duration::ZERO, LONG] {
+            let error = cancel(&dir, grace).await.expect_err("the shim is there");
+            assert!(
+                matches!(error, Error::ShimStuck { pid } if pid == shim.claim().pid),
+                "{error}"
+            );
+            assert!(error.is_retryable());
+        }
+        tokio::time::resume();
+        keeper.signal(Signal::CONT);
+        let end = cancelled(&dir, LONG).await;
+        assert_eq!(end, CommandEnd::Signaled { signal: 9, core_dumped: false });
+        shim.ended().await.expect("end");
     })
     .await;
 }

@@ -107,6 +107,11 @@ async fn a_process_with_another_start_time_is_not_the_shim() {
             panic!("the lock is held");
         };
         assert!(!unknown.in_reach());
+        tokio::time::pause();
+        let error =
+            cancel(&dir, std::time::Duration::ZERO).await.expect_err("nothing is signalled");
+        assert!(matches!(error, Error::Unreached { .. }), "{error}");
+        tokio::time::resume();
         gate.open();
         let end = conclude(&dir, unknown).await.expect("conclude");
         assert!(ended_well(&end));
@@ -128,6 +133,36 @@ async fn corrupt_files_decide_nothing() {
     assert!(matches!(error, Error::Version { version: 9, .. }));
     assert!(error.to_string().contains("claim has version 9"), "{error}");
     assert!(!error.is_retryable());
+}
+
+/// A copy of the data folder, made while commands live, is of other runs.
+#[tokio::test]
+async fn a_copy_leaves_the_processes_of_the_original_alone() {
+    bounded(async {
+        let place = Place::new();
+        let (dir, shim, gate) = waiting(&place).await;
+        let copied = place.path("copy");
+        let copy = std::process::Command::new("cp").arg("-a").args([dir.path(), &copied]).status();
+        assert!(copy.expect("cp").success());
+        let copy = LaunchDir::known(copied, dir.boot_id());
+        let recovered = recover(&copy).expect("recover");
+        assert!(matches!(recovered, Recovered::Vanished(None)), "{recovered:?}");
+        let cancelled = cancel(&copy, std::time::Duration::ZERO).await.expect("cancel");
+        assert!(matches!(cancelled, Cancelled::Vanished), "{cancelled:?}");
+        copy.remove().expect("remove");
+
+        // Another path of the same folder is no copy.
+        let moved = LaunchDir::known(place.path("moved"), dir.boot_id());
+        fs::rename(dir.path(), moved.path()).expect("move");
+        let Recovered::Alive(same) = recover(&moved).expect("recover") else {
+            panic!("the command lives");
+        };
+        assert!(same.in_reach());
+        gate.open();
+        assert!(ended_well(&conclude(&moved, same).await.expect("conclude")));
+        shim.ended().await.expect("end");
+    })
+    .await;
 }
 
 fn ended_well(end: &ghostlight_cli::launch::Conclusion) -> bool {

@@ -155,7 +155,11 @@ impl Process {
     }
 
     pub(crate) fn kill(&self) {
-        pidfd_send_signal(&self.fd, Signal::KILL).expect("kill");
+        self.signal(Signal::KILL);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        pidfd_send_signal(&self.fd, signal).expect("signal");
     }
 
     pub(crate) fn is_alive(&self) -> bool {

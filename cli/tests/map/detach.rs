@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use ghostlight::storage::FolderLock;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Ended, Place};
@@ -34,6 +35,12 @@ fn inputs_put_aside_before_are_not_lost() {
     let args = |inputs: &[&'static str]| [&detach, inputs, &command].concat();
     let first = place.run(args(&["1", "2", "3", "4", "5", "6", "7", "8", "9"]));
     assert_eq!(first.code(), Some(0), "{}", first.stderr);
+    let listed = |file| {
+        let path = format!("/proc/{}/{file}", background(&first).as_raw_pid());
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert!(listed("cmdline").starts_with("ghostlight\0map\0"), "{}", listed("cmdline"));
+    assert_eq!(listed("comm"), "ghostlight\n");
     kill_process(background(&first), Signal::KILL).unwrap();
     let second = run_once_free(&place, &args(&["9", "10"]));
     assert_eq!(second.code(), Some(0), "{}", second.stderr);
@@ -133,4 +140,49 @@ fn a_detached_batch_with_failures_was_started() {
     let place = Place::new();
     let ended = place.run(["map", "--detach", "--batch", "b", "x", "--", "false"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn nobody_gets_the_folder_between_a_detach_and_its_background_program() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let script = "dd bs=1 count=1 < gate > /dev/null 2>&1";
+    let detach = place.start(["map", "--detach", "--batch", "b", "x", "--", "sh", "-c", script]);
+    while !place.path(".ghostlight/spool").exists() {}
+    let detach = std::thread::spawn(move || detach.wait());
+    let mut looked = 0;
+    while !detach.is_finished() {
+        let taken = FolderLock::acquire(place.path(".ghostlight"));
+        assert!(taken.is_err(), "taken at look {looked}");
+        looked += 1;
+    }
+    let ended = detach.join().unwrap();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    gate.open(1);
+    let ended = run_once_free(&place, &["map", "--batch", "b"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn of_several_detaches_of_one_batch_each_runs_or_is_refused() {
+    for _ in 0..6 {
+        let place = Place::new();
+        let mut gate = place.gate("gate");
+        let script = "dd bs=1 count=1 < gate > /dev/null 2>&1; echo {} >> log";
+        let inputs = ["1", "2", "3", "4"];
+        let detach = |input| {
+            place.start(["map", "--detach", "--batch", "b", input, "--", "sh", "-c", script])
+        };
+        let ended = inputs.map(detach).map(crate::support::Running::wait);
+        gate.open(inputs.len());
+        // Goes on with what is put aside, if there is any.
+        run_once_free(&place, &["map", "--batch", "b"]);
+        let done = place.lines("log");
+        for (input, ended) in inputs.iter().zip(&ended) {
+            let said = String::from_utf8_lossy(&ended.stdout);
+            let times = done.iter().filter(|line| line == input).count();
+            let expected = usize::from(ended.code() == Some(0));
+            assert_eq!(times, expected, "{input}: {said}{}", ended.stderr);
+        }
+    }
 }

@@ -106,3 +106,17 @@ fn a_disk_that_fills_up_is_said_once_and_without_colours() {
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.starts_with("ghostlight: ") && last.contains("no space is left"), "{last}");
 }
+
+#[test]
+fn a_first_start_without_space_leaves_nothing_behind() {
+    let place = Place::new();
+    let Some(disk) = Disk::mount(&place) else { return };
+    let _filler = disk.fill(12 << 20);
+    for detach in [&[][..], &["--detach"]] {
+        let args = [&["map", "--data", "disk/data", "x"], detach, &["--", "true"]].concat();
+        let refused = place.run(args);
+        assert_eq!(refused.code(), Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("no space is left: "), "{}", refused.stderr);
+        assert!(!place.path("disk/data").exists(), "{detach:?}");
+    }
+}

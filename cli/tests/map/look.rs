@@ -142,6 +142,31 @@ fn a_cancel_without_an_owner_loses_no_output() {
 }
 
 #[test]
+fn a_cancel_that_stops_nothing_says_what_it_has_done() {
+    let place = Place::new();
+    let _gate = place.gate("gate");
+    let args = ["map", "x", "--", "sh", "-c", WAIT];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    let id = only_run(&place);
+    map.sigkill();
+    let claim = place.launch_files().into_iter().find(|path| path.ends_with("claim")).unwrap();
+    let away = claim.with_extension("away");
+    std::fs::rename(&claim, &away).unwrap();
+    std::fs::write(&claim, "nonsense").unwrap();
+    let cancelled = place.run(["cancel", &id]);
+    assert_eq!(cancelled.code(), Some(2));
+    for said in ["the cancel is recorded", "its command is not stopped yet", "corrupt"] {
+        assert!(cancelled.stderr.contains(said), "{}", cancelled.stderr);
+    }
+    let listed = String::from_utf8(place.run(["runs"]).stdout).unwrap();
+    assert!(listed.contains("cancelling"), "{listed}");
+    std::fs::rename(&away, &claim).unwrap();
+    assert_eq!(place.run(["cancel", &id]).code(), Some(0));
+    assert!(place.run(args).stderr.contains("x: aborted"));
+}
+
+#[test]
 fn a_cancelled_run_starts_no_command() {
     let place = Place::new();
     // The launch is planned and cannot be made; its command was never started.

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use crate::lock::sync_folder;
+use crate::folder::sync_folder;
 
 /// Two slots, written in turn, a page apart: a write that is torn spoils one of them.
 pub(super) const SLOTS: [u64; 2] = [0, 4096];

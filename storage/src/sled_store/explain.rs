@@ -55,6 +55,9 @@ fn unreadable(byte: u64) -> String {
 
 /// Which file it is, as far as that can be told from outside.
 fn without_place(store: &Path) -> String {
+    if let Some(what) = damaged_conf(store) {
+        return what.into();
+    }
     let Ok(Some(path)) = newest_snapshot(store) else {
         return "store/db is not what was written".into();
     };
@@ -72,4 +75,25 @@ fn is_sound_snapshot(path: &Path) -> Option<bool> {
     let Some((rest, checksum)) = bytes.split_last_chunk() else { return Some(false) };
     let Some((content, _)) = rest.split_last_chunk::<8>() else { return Some(false) };
     Some(crc32fast::hash(content) == u32::from_le_bytes(*checksum))
+}
+
+/// What is wrong with the settings, if anything is. They end in their checksum, which sled looks at and
+/// does not refuse them for.
+fn damaged_conf(store: &Path) -> Option<&'static str> {
+    // Without one sled makes a new one.
+    let bytes = std::fs::read(store.join("conf")).ok()?;
+    let is_sound = bytes.split_last_chunk().is_some_and(|(content, checksum)| {
+        crc32fast::hash(content) == u32::from_le_bytes(*checksum)
+    });
+    (!is_sound).then_some("store/conf is not what was written")
+}
+
+/// sled finds settings that are not its own.
+pub(super) fn other_settings(folder: &Path, store: &Path, what: &str) -> Error {
+    match damaged_conf(store) {
+        Some(damage) => damaged(folder, damage),
+        None => {
+            Error::Open { folder: folder.into(), why: format!("another version made it: {what}") }
+        }
+    }
 }

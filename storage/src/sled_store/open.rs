@@ -15,7 +15,8 @@ use super::log_check::{self, Damage};
 use super::space::{self, RESERVE_BYTES, START_BYTES};
 use crate::Error;
 use crate::committer::panic_text;
-use crate::lock::{FolderLock, is_full, sync_folder, why};
+use crate::folder::sync_folder;
+use crate::lock::{FolderLock, is_full, why};
 
 /// sled's segment. A page over a quarter of it is written to a file of its own, which sled never
 /// syncs. A leaf page holds up to about 20 entries, so with the largest values and keys it needs
@@ -193,9 +194,7 @@ fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, E
             Error::Open { folder: folder.clone(), why: space::check_failed_open(&folder, store) }
         }
         sled::Error::Io(error) => Error::Open { folder: folder.clone(), why: why(&error) },
-        sled::Error::Unsupported(what) => {
-            Error::Open { folder: folder.clone(), why: format!("another version made it: {what}") }
-        }
+        sled::Error::Unsupported(what) => explain::other_settings(&folder, store, &what),
         other => explain::damaged_by(&folder, store, &other),
     })?;
     let failed = |error: io::Error| Error::Open { folder: folder.clone(), why: why(&error) };

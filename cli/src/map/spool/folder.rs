@@ -10,11 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ghostlight::prelude::{Deserialize, Serialize};
+use ghostlight::storage::{create_folder, sync_folder};
 
 use crate::batch::Text;
 use crate::fatal::Fatal;
 use crate::inputs::{InputHash, Inputs, RunIds, Source};
-use crate::map::feed::{Feed, Item};
+use crate::map::feed::{Feed, Item, lost};
 
 const VERSION: u32 = 1;
 
@@ -105,7 +106,11 @@ impl SpoolFolder {
                 undone.cwd.display()
             )));
         }
-        std::fs::create_dir_all(&self.path)?;
+        // Those above are there: the data folder was just locked.
+        for folder in self.folders().into_iter().rev() {
+            create_folder(folder, 0o700)
+                .map_err(|e| Fatal::from(e).while_doing(folder.display()))?;
+        }
         file.inputs = before.as_ref().map_or(0, |before| before.inputs) + 1;
         let undone = undone.map(|undone| self.inputs(undone));
         let written = self.write_inputs(feed, undone, &self.inputs(&file));
@@ -130,29 +135,34 @@ impl SpoolFolder {
         }
     }
 
-    /// Takes back what was put aside, unless somebody has put more aside since. For whoever holds the
-    /// lock of the data folder.
-    pub(super) fn undo(&self, put: Put) -> Result<(), Fatal> {
+    /// Takes back what was put aside, unless somebody has put more aside since, or run it; returns
+    /// whether it did. For whoever holds the lock of the data folder.
+    pub(super) fn undo(&self, put: Put) -> Result<bool, Fatal> {
         if self.read()?.is_none_or(|now| now.inputs != put.file.inputs) {
-            return Ok(());
+            return Ok(false);
         }
         match &put.before {
             Some(before) => self.write(before)?,
             None => {
                 std::fs::remove_file(self.path.join("spool.json"))?;
-                File::open(&self.path)?.sync_all()?;
+                sync_folder(&self.path)?;
             }
         }
         self.remove(&put.file);
-        Ok(())
+        Ok(true)
     }
 
     /// Removes inputs that nothing refers to, and the folders if nothing else is in them.
     fn remove(&self, file: &SpoolFile) {
         let _ = std::fs::remove_file(self.inputs(file));
-        for folder in self.path.ancestors().take(2) {
+        for folder in self.folders() {
             let _ = std::fs::remove_dir(folder);
         }
+    }
+
+    /// The folder, and that of all spools.
+    fn folders(&self) -> Vec<&Path> {
+        self.path.ancestors().take(2).collect()
     }
 
     /// Records what is spooled, durably; its inputs are there.
@@ -162,7 +172,7 @@ impl SpoolFolder {
         json.write_all(&serde_json::to_vec(file)?)?;
         json.sync_all()?;
         std::fs::rename(new, self.path.join("spool.json"))?;
-        Ok(File::open(&self.path)?.sync_all()?)
+        Ok(sync_folder(&self.path)?)
     }
 
     /// An input is put aside as often as it comes in the list that has it more often: its runs are those
@@ -204,6 +214,7 @@ impl SpoolFolder {
                     failed += 1;
                 }
                 Item::Notes(_) => {}
+                Item::Lost => return Err(lost()),
             }
         }
         if failed > 0 {
@@ -283,16 +294,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = SpoolFolder::new(dir.path().join("spool/batch"));
         let first = folder.put(feed(&["a"]), file()).unwrap();
-        folder.undo(first).unwrap();
+        assert!(folder.undo(first).unwrap());
         assert!(!dir.path().join("spool").exists());
         put(&folder, feed(&["a"]));
         let second = folder.put(feed(&["b"]), file()).unwrap();
         assert_eq!(spooled(&folder), ["a", "b"]);
-        folder.undo(second).unwrap();
+        assert!(folder.undo(second).unwrap());
         assert_eq!(spooled(&folder), ["a"]);
         let (second, third) =
             (folder.put(feed(&["b"]), file()).unwrap(), folder.put(feed(&["c"]), file()).unwrap());
-        folder.undo(second).unwrap();
+        assert!(!folder.undo(second).unwrap());
         folder.keep(third);
         assert_eq!(spooled(&folder), ["a", "b", "c"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);

@@ -81,7 +81,10 @@ fn what_is_damaged_is_said_in_words_of_our_own() {
     drop(SledStore::open(sound.path(), Durability::ProcessCrash).unwrap());
     let file = |folder: &Path, name: &str| {
         let store = folder.join("store");
-        if name == "db" { store.join(name) } else { newest_snapshot(&store).unwrap().unwrap() }
+        match name {
+            "snapshot" => newest_snapshot(&store).unwrap().unwrap(),
+            name => store.join(name),
+        }
     };
     let told = |name: &str, change: &dyn Fn(&Path)| {
         let folder = tempfile::tempdir().unwrap();
@@ -112,4 +115,14 @@ fn what_is_damaged_is_said_in_words_of_our_own() {
     };
     let text = told("snapshot", &spoil);
     assert!(text.contains("store/snap.") && text.contains("is not what was written"), "{text}");
+    let other_words = |path: &Path| fs::write(path, "no settings at all").unwrap();
+    let other_size = |path: &Path| {
+        let text = fs::read(path).unwrap();
+        let at = text.windows(7).position(|found| found == b"4194304").unwrap();
+        fs::write(path, [&text[..at], b"4194305", &text[at + 7..]].concat()).unwrap();
+    };
+    for change in [&other_words as &dyn Fn(&Path), &other_size] {
+        let text = told("conf", change);
+        assert!(text.contains("(store/conf is not what was written)"), "{text}");
+    }
 }

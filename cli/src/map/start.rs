@@ -1,0 +1,80 @@
+//! What a start has made, for taking it back where it is refused.
+
+use std::path::{Path, PathBuf};
+
+use ghostlight::storage::FolderLock;
+
+use crate::batch::Made;
+
+/// A start that may still be refused: nothing has been dispatched.
+pub(super) struct Start {
+    data: PathBuf,
+    had_folder: bool,
+    had_lock: bool,
+    batch: Option<NewBatch>,
+    /// We have had the folder, and nothing has begun.
+    is_open: bool,
+}
+
+struct NewBatch {
+    name: String,
+    /// Another program may have begun it by now.
+    is_shared: bool,
+}
+
+impl Start {
+    /// Looks at what there is before the folder is locked.
+    pub(super) fn new(data: &Path) -> Self {
+        Self {
+            data: data.to_owned(),
+            // What cannot be looked at is not ours to remove.
+            had_folder: data.try_exists().unwrap_or(true),
+            had_lock: data.join("lock").try_exists().unwrap_or(true),
+            batch: None,
+            is_open: false,
+        }
+    }
+
+    /// The folder was locked. `data`: by a path that stays right.
+    pub(super) fn locked(&mut self, data: &Path) {
+        data.clone_into(&mut self.data);
+        self.is_open = true;
+    }
+
+    /// A batch was bound that was not known before.
+    pub(super) fn bound(&mut self, batch: &str, is_shared: bool) {
+        self.batch = Some(NewBatch { name: batch.to_owned(), is_shared });
+    }
+
+    /// From now on nothing is taken back.
+    pub(super) fn begun(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Takes back what was made, once the folder is free; as much of it as nobody else uses by now.
+    pub(super) async fn undo(self) {
+        if self.is_open {
+            // Why the start was refused is what the user has to know.
+            let _ = tokio::task::spawn_blocking(move || self.undo_now()).await;
+        }
+    }
+
+    fn undo_now(&self) {
+        let Ok(lock) = FolderLock::acquire(&self.data) else { return };
+        let has_store = self.data.join("store").exists();
+        if let Some(batch) = &self.batch
+            && !(batch.is_shared && has_store)
+        {
+            Made::unbind(&self.data, &batch.name);
+        }
+        if self.had_lock || has_store {
+            return;
+        }
+        // What a background program has said is in the error.
+        let _ = std::fs::remove_file(self.data.join("map.log"));
+        let _ = lock.discard();
+        if !self.had_folder {
+            let _ = std::fs::remove_dir(&self.data);
+        }
+    }
+}
