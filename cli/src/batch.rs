@@ -14,7 +14,7 @@ use ghostlight::prelude::*;
 
 use self::execute::warn;
 pub(crate) use self::input::{CommandInput, Text};
-pub(crate) use self::launches::Launches;
+pub(crate) use self::launches::{Launches, Running};
 use self::launches::{remove, stopped};
 pub(crate) use self::made::{Bound, Made};
 use crate::launch::{CommandEnd, LaunchDir, OutputWatcher, Status as LaunchStatus};

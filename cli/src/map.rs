@@ -133,7 +133,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         async move { files.sweep(&files.batch).await }
     });
 
-    let reporter = Reporter::start(Mode::choose(args.place.json));
+    let reporter = Reporter::start(Mode::choose(args.place.json), &launches);
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         reporter.note("there is no {} in the command: it does not see its input");
     }

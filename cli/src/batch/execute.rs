@@ -111,7 +111,7 @@ impl Command {
         let begin = move || (begin(&launch, &spec, known, may_start), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
         if exists || matches!(begun, Ok(Begun::Alive(_))) {
-            made.get_or_insert_with(|| Watched::new(&self.launches, dir));
+            made.get_or_insert_with(|| Watched::new(&self.launches, cx.run_id(), dir));
         }
         // Looked at once it is in the list: a stop before that has not seen it.
         if self.launches.are_stopping() && made.is_some() && may_live(&begun) {

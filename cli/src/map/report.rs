@@ -3,16 +3,20 @@
 mod bars;
 mod json;
 mod plain;
+mod view;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::signals::Stop;
+use crate::batch::{Launches, Running};
 use crate::fatal::Fatal;
 use crate::inputs::Notes;
 use crate::lines::LineChunk;
@@ -157,6 +161,8 @@ impl Mode {
 /// Prints one kind of report.
 trait Print {
     fn event(&mut self, event: &Event) -> std::io::Result<()>;
+    /// Which commands are running now, whenever that has changed.
+    fn running(&mut self, _now: &BTreeSet<Arc<str>>) {}
     /// Nothing is waiting: what is buffered should be seen.
     fn idle(&mut self) -> std::io::Result<()>;
     fn end(&mut self, totals: &Totals) -> std::io::Result<()>;
@@ -170,15 +176,19 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn start(mode: Mode) -> Self {
+    pub(super) fn start(mode: Mode, launches: &Launches) -> Self {
         let (events, received) = mpsc::channel(EVENTS_AHEAD);
         let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let closed = Arc::new(Closed::default());
         // Until everything is known to be done.
         let stopped = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (sender, finished) = oneshot::channel();
-        let thread =
-            Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
+        let thread = Thread {
+            events: received,
+            running: (mode == Mode::Bars).then(|| launches.running()),
+            closed: Arc::clone(&closed),
+            stopped: Arc::clone(&stopped),
+        };
         // Ends when all senders of events are gone.
         tokio::task::spawn_blocking(move || {
             let mut printer: Box<dyn Print> = match mode {
@@ -261,6 +271,8 @@ fn is_hung_up(stream: &impl AsFd) -> bool {
 
 struct Thread {
     events: mpsc::Receiver<(Event, OwnedSemaphorePermit)>,
+    /// For those who show it.
+    running: Option<Running>,
     closed: Arc<Closed>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -274,10 +286,12 @@ impl Thread {
             let (event, _room) = match self.events.try_recv() {
                 Ok(event) => event,
                 Err(mpsc::error::TryRecvError::Empty) => {
+                    self.show_running(printer);
                     broken = broken || !self.closed.took(printer.idle());
-                    match self.events.blocking_recv() {
-                        Some(event) => event,
-                        None => break,
+                    match self.wait() {
+                        Waited::Event(event) => event,
+                        Waited::Running => continue,
+                        Waited::Over => break,
                     }
                 }
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
@@ -289,6 +303,7 @@ impl Thread {
                 Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
             }
             broken = broken || !self.closed.took(printer.event(&event));
+            self.show_running(printer);
         }
         totals.elapsed = began.elapsed();
         totals.stopped = self.stopped.load(std::sync::atomic::Ordering::Acquire);
@@ -297,6 +312,36 @@ impl Thread {
         }
         totals
     }
+
+    fn show_running(&mut self, printer: &mut dyn Print) {
+        if let Some(now) = self.running.as_mut().and_then(Running::changed_to) {
+            printer.running(&now);
+        }
+    }
+
+    /// Waits for something to print.
+    fn wait(&mut self) -> Waited {
+        let Self { events, running, .. } = self;
+        let changed = async {
+            match running {
+                Some(running) => running.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        Handle::current().block_on(async {
+            tokio::select! {
+                biased;
+                event = events.recv() => event.map_or(Waited::Over, Waited::Event),
+                () = changed => Waited::Running,
+            }
+        })
+    }
+}
+
+enum Waited {
+    Event((Event, OwnedSemaphorePermit)),
+    Running,
+    Over,
 }
 
 #[cfg(test)]
