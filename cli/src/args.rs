@@ -33,9 +33,13 @@ pub(crate) enum Command {
     /// List runs, oldest first
     ///
     /// ELAPSED is the time in seconds from the dispatch of a run to its end, in the queue and before
-    /// an interruption included.
+    /// an interruption included. How often a command had to be started again is in `show`.
     Runs(RunsArgs),
     /// Show one run
+    ///
+    /// `restarts` is how often its command had to be started again: it had vanished without an exit
+    /// status, as in a power cut, or was killed by a second Ctrl-C. Taking over a living command is none.
+    /// `attempt` is not about the command but about the code that runs it, and stays 1.
     Show(OneRun),
     /// Print a run's output, and follow it while it runs
     Tail(TailArgs),

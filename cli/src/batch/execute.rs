@@ -119,7 +119,7 @@ impl Command {
         }
         match begun? {
             Begun::Not if cx.is_cancelled() => Err(cancelled_error()),
-            Begun::Not => Ok(LaunchEnd::Stopped),
+            Begun::Not => Ok(LaunchEnd::NotBegun),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
@@ -226,7 +226,7 @@ impl Command {
         self.follow(cx, dir, number, true).await?;
         Ok(match stopped {
             true if self.launches.are_stopping() => LaunchEnd::Stopped,
-            true => LaunchEnd::Void,
+            true => LaunchEnd::Killed,
             false => LaunchEnd::Vanished,
         })
     }
@@ -237,7 +237,9 @@ impl Command {
             CommandEnd::Signaled { signal: KILL, .. } if self.launches.are_stopping() => {
                 LaunchEnd::Stopped
             }
-            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => LaunchEnd::Void,
+            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => {
+                LaunchEnd::Killed
+            }
             CommandEnd::SpawnFailed { text, .. } if status.end.is_retryable() => {
                 LaunchEnd::NotStarted(text)
             }

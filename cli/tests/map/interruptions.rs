@@ -1,7 +1,7 @@
 use ghostlight::storage::FolderLock;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Gate, Place, Running, only_run};
+use crate::support::{Gate, Place, Running, only_run, restarts};
 
 /// Says that it has begun, waits at the gate, and says that it ends.
 const WAIT: &str =
@@ -56,6 +56,7 @@ fn a_command_that_ends_without_the_program_is_not_run_again() {
     assert_eq!(ended.stdout, b"begin\nend\n");
     assert!(ended.stderr.contains("exited with code 7"), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["a"]);
+    assert_eq!(restarts(&place, &only_run(&place)), 0, "taking over is none");
 }
 
 #[test]
@@ -99,6 +100,10 @@ fn a_second_interrupt_kills_and_is_no_failure_of_the_commands() {
     assert_eq!(place.lines("log"), ["1", "1", "2", "2"], "killed, and started again");
     let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
     assert_eq!(runs.matches(r#""attempt":1,"#).count(), 2, "no attempt is counted: {runs}");
+    for run in runs.lines() {
+        let run: serde_json::Value = serde_json::from_str(run).unwrap();
+        assert_eq!(restarts(&place, run["runId"].as_str().unwrap()), 1);
+    }
 }
 
 #[test]
@@ -129,6 +134,7 @@ fn a_kill_whose_status_comes_late_is_no_failure_of_the_command() {
     let ended = map.wait();
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["a", "a"], "killed by us, and started again");
+    assert_eq!(restarts(&place, &only_run(&place)), 1);
 }
 
 #[test]
@@ -193,6 +199,11 @@ fn a_command_that_vanishes_is_started_again_within_bounds() {
     assert_eq!(ended.code(), Some(1));
     assert!(ended.stderr.contains("vanished without an exit status, 3 times"), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["1", "2", "3"]);
+    let id = only_run(&place);
+    assert_eq!(restarts(&place, &id), 2);
+    let tail = place.run(["tail", &id]);
+    assert_eq!(String::from_utf8_lossy(&tail.stdout), "", "notes are no output");
+    assert_eq!(tail.stderr.matches("is started again").count(), 2, "{}", tail.stderr);
 }
 
 #[test]
@@ -373,6 +384,7 @@ fn nothing_vanished_is_started_again_during_a_drain() {
     let ended = place.run(args);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(place.lines("log"), ["1", "2"]);
+    assert_eq!(restarts(&place, &only_run(&place)), 1);
 }
 
 #[test]

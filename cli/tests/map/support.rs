@@ -115,6 +115,17 @@ pub(crate) fn only_run(place: &Place) -> String {
     value["runId"].as_str().unwrap().to_owned()
 }
 
+/// How often the command of a run had to be started again, by both forms of `show`.
+pub(crate) fn restarts(place: &Place, run_id: &str) -> u64 {
+    let json = place.run(["show", "--json", run_id]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let restarts = value["restarts"].as_u64().unwrap();
+    let shown = String::from_utf8(place.run(["show", run_id]).stdout).unwrap();
+    assert!(shown.contains(&format!("restarts           {restarts}\n")), "{shown}");
+    assert!(!shown.contains("attempt") && !shown.contains("milestones"), "{shown}");
+    restarts
+}
+
 pub(crate) struct Gate {
     file: File,
 }
