@@ -13,7 +13,7 @@ use std::time::Duration;
 use ghostlight::prelude::*;
 
 use self::execute::warn;
-pub(crate) use self::input::{CommandInput, Text};
+pub(crate) use self::input::{CommandInput, EXACT_INPUT, Text, exact_input};
 pub(crate) use self::launches::{Launches, Running};
 use self::launches::{remove, stopped};
 pub(crate) use self::made::{Bound, Made};

@@ -7,7 +7,7 @@ use ghostlight::{Agent, Inspection, Milestone};
 use serde_json::{Map, Value};
 
 use super::find::find;
-use super::list::status;
+use super::list::{raise_exact_input, status};
 use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::OneRun;
@@ -48,6 +48,7 @@ async fn show_run(access: &Access, args: &OneRun) -> Result<Out, Early> {
         .ok_or_else(|| Fatal::new(format!("run {run_id:?} was cleared meanwhile")))?;
     let mut out = Out::default();
     let mut value = serde_json::to_value(&inspection).map_err(Fatal::from)?;
+    raise_exact_input(&inspection.run, &mut value);
     if let Value::Object(fields) = &mut value {
         let restarts = restarts(&inspection);
         if let Some(restarts) = restarts {
@@ -57,13 +58,13 @@ async fn show_run(access: &Access, args: &OneRun) -> Result<Out, Early> {
         if !args.place.json {
             // As `runs` has it.
             fields.insert("status".to_owned(), status(&inspection.run).into());
-            fields.remove("cancelling");
+            fields.shift_remove("cancelling");
             if restarts.is_some() {
                 // It is about the code around the command, which is entered once whatever happens.
-                fields.remove("attempt");
-                fields.remove("milestones");
+                fields.shift_remove("attempt");
+                fields.shift_remove("milestones");
             }
-            if let Some(input) = fields.remove("inputPreview") {
+            if let Some(input) = fields.shift_remove("inputPreview") {
                 fields.insert("input".to_owned(), input);
             }
         }

@@ -1,6 +1,7 @@
 //! What a `map` prints: on a thread of its own, so that a slow terminal slows no run.
 
 mod bars;
+mod input;
 mod json;
 mod plain;
 mod view;
@@ -15,6 +16,7 @@ use ghostlight::Status;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+pub(super) use self::input::Input;
 use super::signals::Stop;
 use crate::batch::{Launches, Running};
 use crate::fatal::Fatal;
@@ -32,18 +34,18 @@ pub(super) enum Event {
     /// A run is known: it was dispatched, or found.
     Began {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
     },
     Line {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
         sequence: u64,
         chunk: LineChunk,
     },
     /// `before`: the run had ended before this program looked.
     Ended {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
         end: RunEnd,
         before: bool,
     },
@@ -58,9 +60,12 @@ pub(super) enum Event {
 impl Event {
     fn bytes(&self) -> usize {
         let texts = match self {
-            Self::Began { .. } | Self::Read(_) => 0,
+            Self::Began { input, .. } => input.base64_bytes(),
+            Self::Read(_) => 0,
             Self::Line { chunk, .. } => chunk.bytes.len(),
-            Self::Ended { end, .. } => end.error.as_ref().map_or(0, String::len),
+            Self::Ended { input, end, .. } => {
+                input.base64_bytes() + end.error.as_ref().map_or(0, String::len)
+            }
             Self::Unreadable(text) | Self::Note(text) => text.len(),
         };
         EVENT_BYTES + texts
@@ -347,6 +352,7 @@ enum Waited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Text;
     use crate::lines::Stream;
 
     #[tokio::test(start_paused = true)]
@@ -355,7 +361,7 @@ mod tests {
         let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let line = |bytes: usize| Event::Line {
             run_id: "r".into(),
-            input: "i".into(),
+            input: Input::new(&Text::Text("i".into())),
             sequence: 1,
             chunk: LineChunk {
                 stream: Stream::Stdout,

@@ -3,7 +3,9 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::Place;
+use serde_json::Value;
+
+use crate::support::{Place, only_run};
 
 #[test]
 fn every_input_is_run_once_and_reported_from_the_store_later() {
@@ -39,6 +41,29 @@ fn inputs_need_not_be_text() {
     let args = [OsStr::new("map"), input, OsStr::new("--"), OsStr::new("cat"), OsStr::new("{}")];
     let ended = place.run(args);
     assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), b"12345".as_slice()));
+    let json = place.run([&[OsStr::new("map"), OsStr::new("--json")], &args[1..]].concat());
+    let json: Vec<Value> = String::from_utf8(json.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for kind in ["started", "ended"] {
+        let line = json.iter().find(|line| line["type"] == kind).unwrap();
+        assert_eq!((&line["input"], &line["inputBase64"]), (&"f\u{fffd}".into(), &"Zv8=".into()));
+    }
+    let id = only_run(&place);
+    for args in [&["runs", "--json"][..], &["show", "--json", &id]] {
+        let row: Value = serde_json::from_slice(&place.run(args).stdout).unwrap();
+        assert_eq!(
+            (&row["inputPreview"], &row["inputBase64"]),
+            (&"f\u{fffd}".into(), &"Zv8=".into())
+        );
+        assert_eq!(row["display"], Value::Null, "{row}");
+    }
+    let long = "x".repeat(201);
+    let map = ["map", "--json", &long, "--", "echo", "{}"];
+    let json = String::from_utf8(place.run(map).stdout).unwrap();
+    assert_eq!(json.matches("inputBase64").count(), 2, "{json}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl View {
         match event {
             Event::Began { run_id, input } => {
                 self.seen += 1;
-                let live = Live { input: Arc::clone(input), last: String::new() };
+                let live = Live { input: input.text(), last: String::new() };
                 self.live.insert(Arc::clone(run_id), live);
             }
             Event::Line { run_id, chunk, .. } if !chunk.truncated => {
@@ -153,13 +153,18 @@ impl Pace {
 mod tests {
     use ghostlight::Status;
 
-    use super::super::RunEnd;
+    use super::super::{Input, RunEnd};
     use super::*;
+    use crate::batch::Text;
     use crate::inputs::Notes;
     use crate::lines::{LineChunk, Stream};
 
+    fn shown(input: &str) -> Input {
+        Input::new(&Text::Text(input.to_owned()))
+    }
+
     fn began(run_id: &str) -> Event {
-        Event::Began { run_id: run_id.into(), input: format!("input of {run_id}").into() }
+        Event::Began { run_id: run_id.into(), input: shown(&format!("input of {run_id}")) }
     }
 
     fn line(run_id: &str, text: &str) -> Event {
@@ -169,12 +174,12 @@ mod tests {
             partial: false,
             truncated: false,
         };
-        Event::Line { run_id: run_id.into(), input: "".into(), sequence: 1, chunk }
+        Event::Line { run_id: run_id.into(), input: shown(""), sequence: 1, chunk }
     }
 
     fn ended(run_id: &str, before: bool) -> Event {
         let end = RunEnd { status: Status::Completed, error: None };
-        Event::Ended { run_id: run_id.into(), input: "".into(), end, before }
+        Event::Ended { run_id: run_id.into(), input: shown(""), end, before }
     }
 
     fn view(events: impl IntoIterator<Item = Event>) -> View {
@@ -187,30 +192,30 @@ mod tests {
         ids.iter().map(|id| Arc::from(*id)).collect()
     }
 
-    fn shown(view: &View) -> Vec<(String, String)> {
+    fn lines(view: &View) -> Vec<(String, String)> {
         view.children().map(|(_, input, last)| (input.to_owned(), last.to_owned())).collect()
     }
 
     #[test]
     fn what_is_dispatched_is_running_once_its_command_is_started() {
         let mut view = view(["a", "b", "c"].map(began));
-        assert_eq!((shown(&view), view.counts().as_str()), (vec![], "+ 0 running, 3 waiting"));
+        assert_eq!((lines(&view), view.counts().as_str()), (vec![], "+ 0 running, 3 waiting"));
         view.running(&ids(&["b"]), Duration::ZERO);
         // What was stored of a run before it is started again is no sign of life.
         view.event(&line("a", "old\n"));
         view.event(&line("b", "one\ntab\t\n"));
         let only_b = vec![("input of b".to_owned(), "one\\ntab".to_owned())];
-        assert_eq!((shown(&view), view.counts().as_str()), (only_b, "+ 1 running, 2 waiting"));
+        assert_eq!((lines(&view), view.counts().as_str()), (only_b, "+ 1 running, 2 waiting"));
         // Between its end and that of its run, another command has its place.
         view.running(&ids(&["a"]), Duration::ZERO);
         let only_a = vec![("input of a".to_owned(), "old".to_owned())];
-        assert_eq!((shown(&view), view.counts().as_str()), (only_a, "+ 1 running, 2 waiting"));
+        assert_eq!((lines(&view), view.counts().as_str()), (only_a, "+ 1 running, 2 waiting"));
         for id in ["a", "b", "c"] {
             view.event(&ended(id, false));
         }
         view.running(&ids(&[]), Duration::ZERO);
         view.event(&Event::Read(Notes::default()));
-        assert_eq!((shown(&view), view.counts().as_str()), (vec![], " 0 running"));
+        assert_eq!((lines(&view), view.counts().as_str()), (vec![], " 0 running"));
         assert_eq!((view.ended(), view.seen()), (3, 3));
     }
 
