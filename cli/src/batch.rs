@@ -16,7 +16,7 @@ use self::execute::warn;
 pub(crate) use self::input::{CommandInput, EXACT_INPUT, Text, exact_input};
 pub(crate) use self::launches::{Launches, Running};
 use self::launches::{remove, stopped};
-pub(crate) use self::made::{Bound, Made};
+pub(crate) use self::made::{Bound, Made, no_batch};
 use crate::launch::{CommandEnd, LaunchDir, OutputWatcher, Status as LaunchStatus};
 
 /// How long a cancelled command has between TERM and KILL.

@@ -1,5 +1,6 @@
 //! `ghostlight runs`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use ghostlight::{AgentPath, RunFilter, RunInfo};
@@ -9,7 +10,7 @@ use super::merge::Merged;
 use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::RunsArgs;
-use crate::batch::{EXACT_INPUT, exact_input};
+use crate::batch::{EXACT_INPUT, Made, exact_input, no_batch};
 use crate::fatal::Fatal;
 
 /// Lists runs, oldest first over all batches.
@@ -19,16 +20,30 @@ pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
 }
 
 /// The batches that are meant.
-pub(super) async fn parents(access: &Access, batch: Option<&str>) -> Result<Vec<AgentPath>, Fatal> {
-    match batch {
-        Some(batch) => Ok(vec![AgentPath::root("Batch", batch)?]),
-        None => access.agents().await,
+///
+/// # Errors
+/// There is no batch of that name.
+pub(super) async fn parents(
+    access: &Access,
+    data: &Path,
+    batch: Option<&str>,
+) -> Result<Vec<AgentPath>, Fatal> {
+    let agents = access.agents().await?;
+    let Some(batch) = batch else { return Ok(agents) };
+    let meant = AgentPath::root("Batch", batch)?;
+    if !agents.contains(&meant) {
+        // One that has no runs yet has a command.
+        let names = Made::names(data).await?;
+        if !names.iter().any(|name| name == batch) {
+            return Err(no_batch(batch, &names));
+        }
     }
+    Ok(vec![meant])
 }
 
 async fn print(folder: &Folder, args: &RunsArgs) -> Result<ExitCode, Early> {
-    let parents =
-        folder.with(async |access| Ok(parents(access, args.batch.as_deref()).await?)).await?;
+    let (data, batch) = (&args.place.data, args.batch.as_deref());
+    let parents = folder.with(async |access| Ok(parents(access, data, batch).await?)).await?;
     let with_batch = parents.len() > 1;
     let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
     let mut runs = Merged::new(filter, parents);
