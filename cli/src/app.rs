@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 
 use crate::args::{Cli, Command};
 use crate::fatal::Fatal;
@@ -13,7 +14,11 @@ use crate::look;
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            if error.kind() == ErrorKind::UnknownArgument {
+                // To write it after `--`: what follows that is the command.
+                error.remove(ContextKind::Suggested);
+            }
             // Help goes to standard output and is no error; clap knows which is which.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };

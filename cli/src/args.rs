@@ -164,7 +164,8 @@ pub(crate) struct RunsArgs {
     /// Only runs of this batch
     #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
-    /// Only runs in this status; may be repeated
+    /// Only runs in this status: starting, running, completed, error, aborted or interrupted; may be
+    /// repeated. What is shown as queued, suspended or cancelling is starting or running
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
 }
@@ -243,7 +244,7 @@ pub(crate) struct ClearArgs {
     /// Only runs that were recorded at least so long ago, such as 90s, 15m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) older_than: Option<std::time::Duration>,
-    /// Only runs in this status; may be repeated
+    /// Only runs in this status: completed, error or aborted; may be repeated
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
 }

@@ -70,6 +70,11 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
+    let listener = match args.listen {
+        // The background program listens itself.
+        Some(address) if !args.detach => Some(owner::listen(address).await?),
+        _ => None,
+    };
     let mut lock = tokio::select! {
         biased;
         // Nothing has begun that would have to be ended.
@@ -125,7 +130,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         .start()
         .await?;
     let files = Files { system: system.clone(), data, batch: address };
-    let control = owner::serve(&files, args.listen).await?;
+    let control = owner::serve(&files, listener).await?;
     let agent = system.agent::<Batch>(&name)?;
     agent.agent_ref().hydrate().await?;
     tokio::spawn({
@@ -414,7 +419,8 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     }
     for path in &args.files {
         // Before the data folder is made.
-        std::fs::symlink_metadata(path).map_err(|e| Fatal::from(e).while_doing(path.display()))?;
+        std::fs::symlink_metadata(path)
+            .map_err(|e| Fatal::from(e).while_doing(format!("--files {}", path.display())))?;
     }
     Ok(if !args.files.is_empty() {
         Source::Files { paths: args.files.clone(), data: args.place.data.clone() }

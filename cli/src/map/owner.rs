@@ -7,6 +7,7 @@ use std::time::Duration;
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -115,19 +116,19 @@ impl Files {
     }
 }
 
-pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<Control, Fatal> {
+/// Listens on an address for HTTP.
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Fatal> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| {
+        let hint = "name another address with --listen";
+        Fatal::new(format!("cannot listen on {address}: {error}; {hint}"))
+    })
+}
+
+pub(super) async fn serve(files: &Files, listener: Option<TcpListener>) -> Result<Control, Fatal> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let system = &files.system;
-    // First: whoever gets an answer from the control socket takes all to be well.
-    let listener = match listen {
-        Some(address) => Some(
-            tokio::net::TcpListener::bind(address)
-                .await
-                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
-        ),
-        None => None,
-    };
     let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
     let socket = socket.on_cleared(move |batch| {
         let files = files.clone();

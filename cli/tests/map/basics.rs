@@ -137,7 +137,7 @@ fn usage_and_environment_errors_write_nothing() {
     let place = Place::new();
     std::fs::write(place.path("file"), "").unwrap();
     let long = "n".repeat(257);
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["map", "a", "b"], "there is no command"),
         (&["map", "--batch", "x"], "there is no batch \"x\""),
         (&["map", "--files", "nowhere", "--", "cat", "{}"], "nowhere"),
@@ -146,6 +146,8 @@ fn usage_and_environment_errors_write_nothing() {
         (&["map", "--jobs", "0", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
         (&["map", "--jobs", "-1", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
         (&["map", "--max-attempts", "x", "a", "--", "cat"], "write a whole number from 1"),
+        (&["map", "--bogus", "a", "--", "cat"], "unexpected argument '--bogus'"),
+        (&["map", "--listen", "192.0.2.1:1", "a", "--", "cat"], "cannot listen on 192.0.2.1:1"),
         (&["map", "--listen", "8080", "a", "--", "cat"], "such as 127.0.0.1:8080"),
         (&["map", "--batch", "", "a", "--", "cat"], "'--batch <NAME>': a name must not be empty"),
         (&["map", "a", "--", "", "{}"], "the command is an empty word"),
@@ -158,8 +160,9 @@ fn usage_and_environment_errors_write_nothing() {
         let ended = place.run(args);
         assert_eq!(ended.code(), Some(2), "{args:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("tip:"), "{args:?}: {}", ended.stderr);
     }
-    assert!(!place.path(".ghostlight/store").exists());
+    assert!(!place.path(".ghostlight").exists());
 }
 
 #[test]
