@@ -106,6 +106,21 @@ impl Place {
     }
 }
 
+/// Says that it has begun, waits at the gate, and says that it ends.
+pub(crate) const WAIT: &str =
+    "echo {} >> log; echo begin {}; dd bs=1 count=1 < gate > /dev/null 2>&1; echo end {}";
+
+pub(crate) fn both(words: &[&str]) -> Vec<String> {
+    let mut lines: Vec<String> =
+        words.iter().flat_map(|w| [format!("begin {w}"), format!("end {w}")]).collect();
+    lines.sort();
+    lines
+}
+
+pub(crate) fn begins(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("begin {word}")).collect()
+}
+
 /// The id of the only run.
 pub(crate) fn only_run(place: &Place) -> String {
     let listed = place.run(["runs", "--json"]);
