@@ -148,6 +148,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         began_ms,
         events: reporter.events(),
     };
+    if let Some(inputs) = feed.inputs {
+        let _ = watcher.events.send(Event::Inputs(inputs)).await;
+    }
     // Whatever is alive now and turns out to have no input in the source counts, too.
     let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();

@@ -49,6 +49,8 @@ pub(super) enum Event {
         end: RunEnd,
         before: bool,
     },
+    /// How many inputs there are, where that is known before they are read.
+    Inputs(u64),
     /// Something of the source cannot be read.
     Unreadable(String),
     /// The source is read to its end.
@@ -61,7 +63,7 @@ impl Event {
     fn bytes(&self) -> usize {
         let texts = match self {
             Self::Began { input, .. } => input.base64_bytes(),
-            Self::Read(_) => 0,
+            Self::Inputs(_) | Self::Read(_) => 0,
             Self::Line { chunk, .. } => chunk.bytes.len(),
             Self::Ended { input, end, .. } => {
                 input.base64_bytes() + end.error.as_ref().map_or(0, String::len)
@@ -305,7 +307,7 @@ impl Thread {
                 Event::Ended { input, end, before, .. } => totals.count(input, end, *before),
                 Event::Unreadable(_) => totals.unreadable += 1,
                 Event::Read(notes) => totals.notes = *notes,
-                Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
+                Event::Began { .. } | Event::Line { .. } | Event::Inputs(_) | Event::Note(_) => {}
             }
             broken = broken || !self.closed.took(printer.event(&event));
             self.show_running(printer);

@@ -85,7 +85,7 @@ impl Bars {
             }
         }
         *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = self.view.pace();
-        self.total.set_length(self.view.seen());
+        self.total.set_length(self.view.total());
         self.total.set_position(self.view.ended());
         self.total.set_message(self.view.counts());
     }
@@ -127,7 +127,7 @@ impl Print for Bars {
                 ));
             }
             Event::Note(text) | Event::Unreadable(text) => self.note(text),
-            Event::Began { .. } | Event::Ended { .. } | Event::Read(_) => {}
+            Event::Began { .. } | Event::Ended { .. } | Event::Inputs(_) | Event::Read(_) => {}
         }
         self.show();
         Ok(())

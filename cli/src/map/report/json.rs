@@ -60,6 +60,7 @@ impl Print for Json {
                 }
                 value
             }
+            Event::Inputs(_) => return Ok(()),
             Event::Note(text) => json!({ "type": "note", "text": text }),
             Event::Unreadable(error) => json!({ "type": "unreadable", "error": error }),
             Event::Read(notes) => {

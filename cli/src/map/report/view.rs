@@ -30,6 +30,8 @@ pub(super) struct View {
     /// Of the ended ones, those that had ended before this program looked.
     before: u64,
     all_are_seen: bool,
+    /// How many inputs there are, where that was known before.
+    inputs: Option<u64>,
     /// When the first command was seen running, from the beginning of the program.
     first_running: Option<Duration>,
 }
@@ -54,6 +56,7 @@ impl View {
                 self.ended += 1;
                 self.before += u64::from(*before);
             }
+            Event::Inputs(inputs) => self.inputs = Some(*inputs),
             Event::Read(_) => self.all_are_seen = true,
             Event::Line { .. } | Event::Unreadable(_) | Event::Note(_) => {}
         }
@@ -85,15 +88,22 @@ impl View {
         self.ended
     }
 
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
+    /// How many runs there are, or at least so many.
+    pub(super) fn total(&self) -> u64 {
+        // Once all are seen, runs count whose input has left the source.
+        self.inputs.filter(|_| !self.all_are_seen).map_or(self.seen, |inputs| inputs.max(self.seen))
+    }
+
+    fn total_is_known(&self) -> bool {
+        self.all_are_seen || self.inputs.is_some()
     }
 
     /// What follows the number of runs.
     pub(super) fn counts(&self) -> String {
-        let more = if self.all_are_seen { "" } else { "+" };
+        let more = if self.total_is_known() { "" } else { "+" };
         let running = self.running.len();
-        match self.live.len().saturating_sub(running) {
+        let left = self.total().saturating_sub(self.ended);
+        match left.saturating_sub(running as u64) {
             0 => format!("{more} {running} running"),
             waiting => format!("{more} {running} running, {waiting} waiting"),
         }
@@ -101,10 +111,10 @@ impl View {
 
     /// What is known of the pace.
     pub(super) fn pace(&self) -> Pace {
-        let left = self.seen.saturating_sub(self.ended);
+        let left = self.total().saturating_sub(self.ended);
         Pace {
             ended_here: self.ended - self.before,
-            left: self.all_are_seen.then_some(left),
+            left: self.total_is_known().then_some(left),
             // Until then what is stored was read.
             since: self.first_running.unwrap_or_default(),
         }
@@ -216,7 +226,7 @@ mod tests {
         view.running(&ids(&[]), Duration::ZERO);
         view.event(&Event::Read(Notes::default()));
         assert_eq!((lines(&view), view.counts().as_str()), (vec![], " 0 running"));
-        assert_eq!((view.ended(), view.seen()), (3, 3));
+        assert_eq!((view.ended(), view.total()), (3, 3));
     }
 
     #[test]
@@ -253,6 +263,18 @@ mod tests {
         assert_eq!(view.pace().eta(elapsed), "00:04");
         let fast = Pace { ended_here: 25, left: Some(10_000), ..Pace::default() };
         assert_eq!((fast.rate(elapsed), fast.eta(elapsed)), ("2.5/s".into(), "1:06:40".into()));
+    }
+
+    #[test]
+    fn what_is_known_to_come_counts() {
+        let mut view = view([Event::Inputs(10), began("a"), began("b")]);
+        view.event(&ended("a", false));
+        assert_eq!((view.total(), view.counts().as_str()), (10, " 0 running, 9 waiting"));
+        assert_eq!(view.pace().eta(Duration::from_secs(1)), "00:09");
+        // As when the last ones are those that no input is for any more.
+        view.event(&Event::Read(Notes::default()));
+        view.event(&began("c"));
+        assert_eq!(view.total(), 3);
     }
 
     #[test]
