@@ -162,6 +162,11 @@ fn usage_and_environment_errors_write_nothing() {
         assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("tip:"), "{args:?}: {}", ended.stderr);
     }
+    let mut misspelt = place.ghostlight(["map", "a", "--", "cat"]);
+    let misspelt = misspelt.env("GHOSTLIGHT_LOG", "ghostlight=loud").output().unwrap();
+    assert_eq!(misspelt.status.code(), Some(2));
+    let text = String::from_utf8(misspelt.stderr).unwrap();
+    assert!(text.contains("GHOSTLIGHT_LOG=\"ghostlight=loud\" is not understood"), "{text}");
     assert!(!place.path(".ghostlight").exists());
 }
 
