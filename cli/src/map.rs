@@ -10,6 +10,7 @@ mod spool;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +81,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     };
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
+    let reads_terminal = matches!(source, Source::Stdin { .. }) && std::io::stdin().is_terminal();
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
     let made = Made::new(&name, &args.command, &cwd);
@@ -138,6 +140,9 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
     let reporter = Reporter::start(Mode::choose(args.place.json), &launches);
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         reporter.note("there is no {} in the command: it does not see its input");
+    }
+    if reads_terminal {
+        reporter.note("reading inputs from the terminal, one a line; Ctrl-D ends them");
     }
     let watcher = Watcher {
         agent,

@@ -242,3 +242,16 @@ fn a_display_shows_as_running_what_has_been_started() {
     read_to("3  completed");
     assert!(running.wait().unwrap().success());
 }
+
+#[test]
+fn who_types_the_inputs_is_told_so() {
+    let place = Place::new();
+    let (mut own, programs) = terminal();
+    let mut map = place.ghostlight(["map", "--", "echo", "got {}"]);
+    let mut running = place.spawn(map.stdin(programs));
+    running.read_note_with("reading inputs from the terminal, one a line; Ctrl-D ends them");
+    // A line, and the end of the file.
+    own.write_all(b"x\n\x04").unwrap();
+    let ended = running.wait();
+    assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), &b"got x\n"[..]));
+}
