@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 
 use crate::args::{Cli, Command};
 use crate::fatal::Fatal;
@@ -13,7 +14,11 @@ use crate::look;
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            if error.kind() == ErrorKind::UnknownArgument {
+                // To write it after `--`: what follows that is the command.
+                error.remove(ContextKind::Suggested);
+            }
             // Help goes to standard output and is no error; clap knows which is which.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
@@ -28,12 +33,11 @@ pub fn main() -> ExitCode {
         // Else it is the last part of `/proc/self/exe`. Nothing rests on it.
         let _ = rustix::thread::set_name(c"ghostlight");
     }
-    log();
-    let ended = match &cli.command {
+    let ended = log().and_then(|()| match &cli.command {
         // Every simulated life has a runtime of its own.
         Command::Sim(args) => crate::sim::sim(args),
         _ => in_a_runtime(cli),
-    };
+    });
     match ended {
         Ok(code) => code,
         Err(fatal) => {
@@ -72,12 +76,23 @@ async fn run(cli: Cli) -> Result<ExitCode, Fatal> {
 const LOGGED: &str = "error,ghostlight_storage=warn,ghostlight_actors::node=off";
 
 /// Logs to standard error what `GHOSTLIGHT_LOG` asks for.
-fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("GHOSTLIGHT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));
+///
+/// # Errors
+/// It asks for something that is not understood.
+fn log() -> Result<(), Fatal> {
+    let asked = std::env::var("GHOSTLIGHT_LOG").unwrap_or_default();
+    let filter = match asked.trim() {
+        "" => LOGGED,
+        asked => asked,
+    };
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
+        let hint = "write a level, such as debug, or a filter, such as ghostlight_actors=debug";
+        Fatal::new(format!("GHOSTLIGHT_LOG={asked:?} is not understood ({error}); {hint}"))
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    Ok(())
 }

@@ -27,17 +27,28 @@ pub(crate) enum Command {
     /// and start it again with the same words: what is done is not redone, and commands that
     /// outlived the program are taken over. What was printed before is printed again, from the
     /// store, so that every `map` that completes has printed everything.
-    #[command(after_help = "Exit status: 0 all completed, 1 some did not, 2 wrong usage or \
-                            environment, 130 drained after Ctrl-C.")]
+    #[command(
+        after_help = "Exit status: 0 all completed, 1 some did not, 2 wrong usage or environment, \
+                      130 drained after Ctrl-C.",
+        after_long_help = MAP_NOTES
+    )]
     Map(MapArgs),
     /// List runs, oldest first
     ///
     /// ELAPSED is the time in seconds from the dispatch of a run to its end, in the queue and before
-    /// an interruption included.
+    /// an interruption included. How often a command had to be started again is in `show`. With --json, an
+    /// input that is not all in `inputPreview` (no UTF-8, or cut) has its bytes in `inputBase64`, up to 1 KiB.
     Runs(RunsArgs),
     /// Show one run
+    ///
+    /// `restarts` is how often its command had to be started again: it had vanished without an exit
+    /// status, as in a power cut, or was killed by a second Ctrl-C. Taking over a living command is none.
+    /// `attempt` is not about the command but about the code that runs it, and stays 1.
     Show(OneRun),
     /// Print a run's output, and follow it while it runs
+    ///
+    /// With --json all its frames, as clients get them: output is in the body of chunks, as `text`, or as
+    /// `base64` where it is no UTF-8.
     Tail(TailArgs),
     /// Cancel a run: TERM to its command, KILL after a grace time
     ///
@@ -58,6 +69,25 @@ pub(crate) enum Command {
     #[command(after_help = "Exit status: 0 everything holds, 1 something does not, 2 wrong usage.")]
     Sim(SimArgs),
 }
+
+/// What `map --help` ends with.
+const MAP_NOTES: &str = "\
+With --json, standard output has one object a line, told apart by `type`:
+  started     a run is known, queued or not: runId, input
+  output      a line of output: runId, input, sequence, stream, text; base64 in
+              place of text where it is no UTF-8; partial for a part of a long
+              line, truncated where output was lost
+  ended       the end of a run: runId, input, status, error, and whether that
+              was before
+  unreadable  an input that cannot be had: error
+  read        the list of inputs is read to its end: what was left out
+  note        something for people: text
+  summary     the last line: how many runs ended how
+
+Where `input` is not all of it (no UTF-8, or cut after 200 characters), started and ended have its \
+bytes in inputBase64. So have `runs` and `show`, beside inputPreview, of inputs up to 1 KiB.
+
+Exit status: 0 all completed, 1 some did not, 2 wrong usage or environment, 130 drained after Ctrl-C.";
 
 /// Where the runs are.
 #[derive(Debug, Clone, Args)]
@@ -134,7 +164,8 @@ pub(crate) struct RunsArgs {
     /// Only runs of this batch
     #[arg(long, value_name = "NAME", value_parser = parse_batch)]
     pub(crate) batch: Option<String>,
-    /// Only runs in this status; may be repeated
+    /// Only runs in this status: starting, running, completed, error, aborted or interrupted; may be
+    /// repeated. What is shown as queued, suspended or cancelling is starting or running
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
 }
@@ -213,7 +244,7 @@ pub(crate) struct ClearArgs {
     /// Only runs that were recorded at least so long ago, such as 90s, 15m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) older_than: Option<std::time::Duration>,
-    /// Only runs in this status; may be repeated
+    /// Only runs in this status: completed, error or aborted; may be repeated
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use ghostlight::prelude::*;
 
 use self::execute::warn;
-pub(crate) use self::input::{CommandInput, Text};
-pub(crate) use self::launches::Launches;
+pub(crate) use self::input::{CommandInput, EXACT_INPUT, Text, exact_input};
+pub(crate) use self::launches::{Launches, Running};
 use self::launches::{remove, stopped};
-pub(crate) use self::made::{Bound, Made};
+pub(crate) use self::made::{Bound, Made, no_batch};
 use crate::launch::{CommandEnd, LaunchDir, OutputWatcher, Status as LaunchStatus};
 
 /// How long a cancelled command has between TERM and KILL.
@@ -69,10 +69,14 @@ enum LaunchEnd {
     Ended(LaunchStatus),
     /// The command is gone without an exit status.
     Vanished,
-    /// It was never executed, or an earlier owner killed it: no attempt is counted.
+    /// It was never executed.
     Void,
-    /// We have killed it ourselves, or not begun it, since the program stops.
+    /// An earlier owner killed it: no attempt is counted.
+    Killed,
+    /// We have killed it ourselves, since the program stops: no attempt is counted.
     Stopped,
+    /// We have not begun it, since the program stops.
+    NotBegun,
     /// It could not be started or watched, for want of something that may come back.
     NotStarted(String),
 }
@@ -120,7 +124,12 @@ impl Child for Command {
             match end? {
                 LaunchEnd::Ended(status) => return judge(&status),
                 LaunchEnd::Void => {}
-                LaunchEnd::Stopped => cx.sleep(STOPPED_WAIT).await,
+                LaunchEnd::NotBegun => cx.sleep(STOPPED_WAIT).await,
+                LaunchEnd::Killed => lost(cx, "killed").await?,
+                LaunchEnd::Stopped => {
+                    lost(cx, "killed").await?;
+                    cx.sleep(STOPPED_WAIT).await;
+                }
                 LaunchEnd::NotStarted(why) => {
                     // The machine is short of something, which is no failure of the command: give it
                     // time, as much as it takes.
@@ -134,7 +143,10 @@ impl Child for Command {
                         format!("the command vanished without an exit status, {attempt} times");
                     return Err(RunError::new(text).kind("vanished"));
                 }
-                LaunchEnd::Vanished => attempt += 1,
+                LaunchEnd::Vanished => {
+                    lost(cx, "vanished").await?;
+                    attempt += 1;
+                }
             }
         }
         unreachable!("launches are not counted to the end of u64")
@@ -149,6 +161,14 @@ impl Child for Command {
     fn summary(&self, output: &CommandOutput) -> String {
         format!("exit code {}", output.exit_code)
     }
+}
+
+/// The milestone of a run whose command was started, is gone without an end of its own, and has to be
+/// started again. There are as many of them as the command has restarts.
+pub(crate) const COMMAND_LOST: &str = "command-lost";
+
+async fn lost(cx: &RunContext, why: &str) -> Result<(), RunError> {
+    cx.milestone(COMMAND_LOST, json!({ "why": why })).await
 }
 
 /// The folder of a run's nth launch.

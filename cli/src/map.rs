@@ -1,6 +1,8 @@
 //! `ghostlight map`: one durable run for every input.
 
+mod ending;
 mod feed;
+mod open_files;
 mod owner;
 mod report;
 mod signals;
@@ -9,18 +11,21 @@ mod start;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ghostlight::{Clock, Limits, System, SystemBuilder, WallClock, storage};
+use ghostlight::{Clock, Limits, SystemBuilder, WallClock, storage};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use self::ending::Ending;
 use self::feed::{Feed, Item};
+use self::open_files::raise_open_files;
 use self::owner::Files;
-use self::report::{Event, Mode, Reporter, Totals};
-use self::signals::{INTERRUPTED, Signals, Stop};
+use self::report::{Event, Mode, Reporter};
+use self::signals::{Signals, Stop};
 use self::spool::Spooled;
 use self::start::Start;
 use self::watch::{Job, Watcher};
@@ -33,12 +38,6 @@ use crate::sys;
 
 /// How many runs are dispatched ahead, for each that may execute.
 const AHEAD_PER_JOB: usize = 4;
-
-/// How long a program that was told to stop goes on printing.
-const PRINT_WAIT: Duration = Duration::from_secs(1);
-
-/// How long killed commands may take to be gone, and their runs to record it.
-const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The tasks that watch runs.
 type Watching = JoinSet<Result<(), Fatal>>;
@@ -105,6 +104,7 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
     // The lock has made it. A path through a folder that goes away later would be lost.
     let data = tokio::fs::canonicalize(&args.place.data).await?;
     start.locked(&data);
+    let reads_terminal = matches!(source, Source::Stdin { .. }) && std::io::stdin().is_terminal();
     // Opened before the store, so that a wrong path is a usage error and nothing else.
     let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
     let made = Made::new(&name, &args.command, &cwd);
@@ -167,9 +167,12 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
         async move { files.sweep(&files.batch).await }
     });
 
-    let reporter = Reporter::start(Mode::choose(args.place.json));
+    let reporter = Reporter::start(Mode::choose(args.place.json), &launches);
     if !args.command.iter().any(|word| word.to_string_lossy().contains("{}")) {
         reporter.note("there is no {} in the command: it does not see its input");
+    }
+    if reads_terminal {
+        reporter.note("reading inputs from the terminal, one a line; Ctrl-D ends them");
     }
     let watcher = Watcher {
         agent,
@@ -180,6 +183,9 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
         began_ms,
         events: reporter.events(),
     };
+    if let Some(inputs) = feed.inputs {
+        let _ = watcher.events.send(Event::Inputs(inputs)).await;
+    }
     // Whatever is alive now and turns out to have no input in the source counts, too.
     let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();
@@ -277,169 +283,6 @@ fn watched(ended: Result<Result<(), Fatal>, tokio::task::JoinError>) -> Result<(
     }
 }
 
-/// What is left when nothing more is dispatched.
-struct Ending {
-    system: System,
-    files: Files,
-    control: owner::Control,
-    launches: Arc<Launches>,
-    reporter: Reporter,
-    watching: Watching,
-    signals: Signals,
-    spooled: Option<Spooled>,
-}
-
-impl Ending {
-    async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
-        match stop {
-            Ok(whole) => {
-                if let Some(spooled) = self.spooled.filter(|_| whole) {
-                    spooled.done().await;
-                }
-                self.control.close().await;
-                // What was ended by others, such as a cancel while nobody owned the folder, and what
-                // was cleared meanwhile.
-                self.files.sweep(&self.files.batch).await;
-                self.files.forget_without_runs(&self.files.batch).await;
-                // Everything of this batch is durable.
-                self.system.crash().await;
-                let mut signals = self.signals;
-                let finished = tokio::select! {
-                    biased;
-                    // Whoever reads our output may have stopped reading.
-                    stop = signals.next() => Err(stop),
-                    finished = self.reporter.finish(true) => finished,
-                };
-                match finished {
-                    Ok(totals) => Ok(exit_code(&totals)),
-                    Err(Stop::Fatal(fatal)) => Err(fatal),
-                    Err(stop) => Ok(ExitCode::from(stop.code())),
-                }
-            }
-            Err(Stop::Interrupt) => self.drain().await,
-            // The commands go on under their shims, and the next `map` takes them over.
-            Err(stop) => {
-                self.control.close().await;
-                self.system.crash().await;
-                let code = ExitCode::from(stop.code());
-                let printed = print_rest(self.reporter, self.watching, self.signals, true).await;
-                match stop {
-                    Stop::Fatal(fatal) => Err(fatal),
-                    _ => printed.map(|()| code),
-                }
-            }
-        }
-    }
-
-    /// Waits for the running commands; a second interrupt kills them.
-    async fn drain(mut self) -> Result<ExitCode, Fatal> {
-        self.launches.drain();
-        match self.launches.count() {
-            0 if self.system.live_runs() == 0 => {}
-            // A command may have been started just now, and not be in the list yet.
-            0 => self.reporter.note("waiting for what is at work; Ctrl-C again kills it"),
-            n => {
-                let text = format!("waiting for {n} running commands; Ctrl-C again kills them");
-                self.reporter.note(&text);
-            }
-        }
-        // The control socket answers until the store is closed: one command that hangs can be cancelled.
-        let system = self.system.clone();
-        let mut drained = std::pin::pin!(system.drain());
-        let stop = tokio::select! {
-            biased;
-            stop = self.signals.next() => Some(stop),
-            () = &mut drained => None,
-        };
-        let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
-        let mut recorded = stop.is_none();
-        if let Some(Stop::Interrupt) = stop {
-            // Their runs record it and leave memory, which is what is waited for.
-            let mut stops = self.launches.stop_all();
-            let stopped = async {
-                // A panic in one is no reason to leave the others alone.
-                while stops.join_next().await.is_some() {}
-                drained.await;
-            };
-            recorded = tokio::select! {
-                biased;
-                () = self.signals.not_interrupt() => false,
-                () = tokio::time::sleep(STOP_WAIT) => false,
-                () = stopped => true,
-            };
-            // Before the next owner takes over what is not killed yet.
-            stops.shutdown().await;
-        }
-        // Before the folder is let go, whose next owner has a socket of its own.
-        self.control.close().await;
-        match recorded {
-            true => _ = self.system.shutdown().await,
-            false => self.system.crash().await,
-        }
-        let at_once = code != INTERRUPTED;
-        print_rest(self.reporter, self.watching, self.signals, at_once).await?;
-        Ok(ExitCode::from(code))
-    }
-}
-
-/// Lets the watchers print what they have, once the system that they watch has stopped, and says that
-/// this is not all. Whoever reads our output may have stopped reading: a signal ends that wait, and so
-/// does time, `at_once`.
-async fn print_rest(
-    reporter: Reporter,
-    mut watching: Watching,
-    mut signals: Signals,
-    at_once: bool,
-) -> Result<(), Fatal> {
-    let printed = async {
-        while watching.join_next().await.is_some() {}
-        reporter.finish(false).await
-    };
-    tokio::select! {
-        biased;
-        _ = signals.next() => Ok(()),
-        () = tokio::time::sleep(PRINT_WAIT), if at_once => Ok(()),
-        printed = printed => match printed {
-            Err(Stop::Fatal(fatal)) => Err(fatal),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// How many files a running command keeps open here, and how many the program itself needs.
-const FILES_PER_JOB: u64 = 8;
-const FILES_OF_OURS: u64 = 64;
-/// How many files those who look may take: a connection each. Fewer are no reason not to begin.
-const FILES_OF_OTHERS: u64 = 320;
-
-/// Sees to it that so many jobs may have their files open, or refuses them: they would fail in the
-/// middle. Returns the soft limit of before, if it was raised: it is the commands' own.
-fn raise_open_files(jobs: usize) -> Result<Option<u64>, Fatal> {
-    use rustix::process::{Resource, Rlimit, getrlimit};
-    let needed = (jobs as u64).saturating_mul(FILES_PER_JOB).saturating_add(FILES_OF_OURS);
-    let wanted = needed.saturating_add(FILES_OF_OTHERS);
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= wanted) {
-        return Ok(None);
-    }
-    let is_raised = sys::set_open_files(Some(wanted)).is_ok();
-    let limit = getrlimit(Resource::Nofile).current;
-    if limit.is_none_or(|limit| limit >= needed) {
-        return Ok(current.filter(|_| is_raised));
-    }
-    let limit = maximum.or(current).unwrap_or(0);
-    Err(Fatal::new(format!(
-        "{jobs} jobs need about {needed} open files, and the limit is {limit}; raise it with `ulimit -n {needed}`, or lower --jobs"
-    )))
-}
-
-fn exit_code(totals: &Totals) -> ExitCode {
-    match totals.failed + totals.cancelled + totals.unreadable {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
-}
-
 fn source(args: &MapArgs) -> Result<Source, Fatal> {
     if !args.files.is_empty() && !args.inputs.is_empty() {
         return Err(Fatal::new("inputs come either from --files or from words, not from both"));
@@ -449,7 +292,8 @@ fn source(args: &MapArgs) -> Result<Source, Fatal> {
     }
     for path in &args.files {
         // Before the data folder is made.
-        std::fs::symlink_metadata(path).map_err(|e| Fatal::from(e).while_doing(path.display()))?;
+        std::fs::symlink_metadata(path)
+            .map_err(|e| Fatal::from(e).while_doing(format!("--files {}", path.display())))?;
     }
     Ok(if !args.files.is_empty() {
         Source::Files { paths: args.files.clone(), data: args.place.data.clone() }

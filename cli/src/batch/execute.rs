@@ -116,7 +116,7 @@ impl Command {
             move || (begin(&launch, &spec, known, may_start, &launches), launch.path().exists());
         let (begun, exists) = tokio::task::spawn_blocking(begin).await?;
         if exists || matches!(begun, Ok(Begun::Alive(_))) {
-            made.get_or_insert_with(|| Watched::new(&self.launches, dir));
+            made.get_or_insert_with(|| Watched::new(&self.launches, cx.run_id(), dir));
         }
         // Looked at once it is in the list: a stop before that has not seen it.
         if self.launches.are_stopping() && made.is_some() && may_live(&begun) {
@@ -124,7 +124,7 @@ impl Command {
         }
         match begun? {
             Begun::Not if cx.is_cancelled() => Err(cancelled_error()),
-            Begun::Not => Ok(LaunchEnd::Stopped),
+            Begun::Not => Ok(LaunchEnd::NotBegun),
             Begun::Void => Ok(LaunchEnd::Void),
             Begun::NotStarted(why) => Ok(LaunchEnd::NotStarted(why)),
             Begun::Ended(status) => {
@@ -231,7 +231,7 @@ impl Command {
         self.follow(cx, dir, number, true).await?;
         Ok(match stopped {
             true if self.launches.are_stopping() => LaunchEnd::Stopped,
-            true => LaunchEnd::Void,
+            true => LaunchEnd::Killed,
             false => LaunchEnd::Vanished,
         })
     }
@@ -242,7 +242,9 @@ impl Command {
             CommandEnd::Signaled { signal: KILL, .. } if self.launches.are_stopping() => {
                 LaunchEnd::Stopped
             }
-            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => LaunchEnd::Void,
+            CommandEnd::Signaled { signal: KILL, .. } if was_stopped(dir).await? => {
+                LaunchEnd::Killed
+            }
             CommandEnd::SpawnFailed { text, .. } if status.end.is_retryable() => {
                 LaunchEnd::NotStarted(text)
             }

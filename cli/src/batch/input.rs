@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use ghostlight::RunError;
+use ghostlight::{RunError, RunInfo};
 use serde::{Deserialize, Serialize};
 
 /// Bytes that are usually text: an argument, an input, a path.
@@ -42,10 +42,27 @@ impl Text {
         })
     }
 
+    /// The bytes in base64, as [`Text::Bytes`] has them.
+    pub(crate) fn base64(&self) -> String {
+        match self {
+            Self::Text(text) => BASE64_STANDARD.encode(text),
+            Self::Bytes { base64 } => base64.clone(),
+        }
+    }
+
     /// The text as people read it.
     pub(crate) fn display(&self) -> String {
         self.to_os().map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
     }
+}
+
+/// Under which name the row of a run has its input's bytes in base64, where its preview does not have
+/// all of them.
+pub(crate) const EXACT_INPUT: &str = "inputBase64";
+
+/// The bytes of a run's input in base64, where its row has them beside the preview.
+pub(crate) fn exact_input(run: &RunInfo) -> Option<&str> {
+    run.display.as_ref()?.get(EXACT_INPUT)?.as_str()
 }
 
 /// What a run of [`Command`] is given.

@@ -1,9 +1,9 @@
 //! The launches that are being watched, and what stops them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -31,10 +31,17 @@ pub(super) enum Phase {
     Stopping,
 }
 
-/// Launches whose commands may live, for a stop that kills them.
+/// A launch whose command may live.
+#[derive(Debug)]
+struct Active {
+    run_id: Arc<str>,
+    dir: LaunchDir,
+}
+
+/// Launches whose commands may live, for a stop that kills them, and for who shows them.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
-    active: Mutex<BTreeMap<PathBuf, LaunchDir>>,
+    active: watch::Sender<BTreeMap<PathBuf, Active>>,
     phase: watch::Sender<Phase>,
     /// This program has made, or found, the folder that they are in.
     have_folder: AtomicBool,
@@ -43,12 +50,15 @@ pub(crate) struct Launches {
 }
 
 impl Launches {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, LaunchDir>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn count(&self) -> usize {
+        self.active.borrow().len()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+    /// Which runs have a command that is running.
+    pub(crate) fn running(&self) -> Running {
+        let mut active = self.active.subscribe();
+        active.mark_changed();
+        Running { active }
     }
 
     /// How often a launch was begun or taken over, or was to be.
@@ -99,8 +109,32 @@ impl Launches {
     pub(crate) fn stop_all(&self) -> JoinSet<()> {
         // Said first: a launch that is not in the list yet reads it once it is.
         self.enter(Phase::Stopping);
-        let launches: Vec<LaunchDir> = self.lock().values().cloned().collect();
+        let launches: Vec<LaunchDir> =
+            self.active.borrow().values().map(|active| active.dir.clone()).collect();
         launches.into_iter().map(stop).collect()
+    }
+}
+
+/// The runs whose commands have been started and not come to their end.
+pub(crate) struct Running {
+    active: watch::Receiver<BTreeMap<PathBuf, Active>>,
+}
+
+impl Running {
+    /// Their ids, if they are others than at the last call.
+    pub(crate) fn changed_to(&mut self) -> Option<BTreeSet<Arc<str>>> {
+        self.active.has_changed().ok().filter(|changed| *changed)?;
+        let active = self.active.borrow_and_update();
+        Some(active.values().map(|active| Arc::clone(&active.run_id)).collect())
+    }
+
+    /// Waits until there are others.
+    pub(crate) async fn changed(&mut self) {
+        match self.active.changed().await {
+            Ok(()) => self.active.mark_changed(),
+            // There will be none any more.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -149,16 +183,17 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(launches: &Arc<Launches>, dir: &LaunchDir) -> Self {
+    pub(super) fn new(launches: &Arc<Launches>, run_id: &str, dir: &LaunchDir) -> Self {
         let folder = dir.path().to_owned();
-        launches.lock().insert(folder.clone(), dir.clone());
+        let active = Active { run_id: run_id.into(), dir: dir.clone() };
+        launches.active.send_modify(|launches| _ = launches.insert(folder.clone(), active));
         Self { launches: Arc::clone(launches), folder }
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.launches.lock().remove(&self.folder);
+        self.launches.active.send_modify(|launches| _ = launches.remove(&self.folder));
     }
 }
 
@@ -187,4 +222,24 @@ pub(super) fn remove(dir: LaunchDir) {
             tracing::warn!(%error, "a launch folder was not removed");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shows_the_running_commands_is_told_of_each_change() {
+        let place = tempfile::tempdir().unwrap();
+        let launches = Arc::new(Launches::default());
+        let dir = LaunchDir::plan(&place.path().join("launch")).unwrap();
+        let watched = Watched::new(&launches, "run", &dir);
+        // Also of what was there before.
+        let mut running = launches.running();
+        let only = BTreeSet::from(["run".into()]);
+        assert_eq!(running.changed_to(), Some(only));
+        assert_eq!(running.changed_to(), None);
+        drop(watched);
+        assert_eq!(running.changed_to(), Some(BTreeSet::new()));
+    }
 }

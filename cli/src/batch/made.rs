@@ -12,9 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::Text;
 use crate::access::any_run;
 use crate::fatal::Fatal;
+use crate::shown::one_line;
 use crate::sweep::{launches_of, short_hash, spool_of};
 
 const VERSION: u32 = 1;
+
+/// What is said of a batch that is not there.
+pub(crate) fn no_batch(batch: &str, names: &[String]) -> Fatal {
+    let there = match names {
+        [] => "there is none yet".to_owned(),
+        names => {
+            let names: Vec<_> = names.iter().map(|name| one_line(name, 256)).collect();
+            format!("there are: {}", names.join(", "))
+        }
+    };
+    Fatal::new(format!("there is no batch {batch:?}; {there}"))
+}
 
 /// A batch's command and working directory. Its file is durable before the batch's first run, so that
 /// no run is ever recorded for another command.

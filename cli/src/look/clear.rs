@@ -50,7 +50,7 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     }
     let data = absolute(&args.place.data)?;
     let mut cleared = 0;
-    for parent in parents(access, args.batch.as_deref()).await? {
+    for parent in parents(access, &data, args.batch.as_deref()).await? {
         let removed = access.clear(&parent, &filter).await?;
         cleared += removed;
         // An owner removes the files itself: it may dispatch at any time.

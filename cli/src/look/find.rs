@@ -30,7 +30,7 @@ pub(super) async fn find(
             return Ok((parent, run_id.to_string()));
         }
     }
-    let parents = parents(access, asked.batch.as_deref()).await?;
+    let parents = parents(access, &asked.place.data, asked.batch.as_deref()).await?;
     let mut found = Vec::new();
     if RunId::new(wanted).is_ok() {
         for parent in &parents {

@@ -1,13 +1,16 @@
 //! `ghostlight runs`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use ghostlight::{AgentPath, RunFilter, RunInfo};
+use serde_json::Value;
 
 use super::merge::Merged;
 use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::RunsArgs;
+use crate::batch::{EXACT_INPUT, Made, exact_input, no_batch};
 use crate::fatal::Fatal;
 
 /// Lists runs, oldest first over all batches.
@@ -17,16 +20,30 @@ pub(crate) async fn list(args: RunsArgs) -> Result<ExitCode, Fatal> {
 }
 
 /// The batches that are meant.
-pub(super) async fn parents(access: &Access, batch: Option<&str>) -> Result<Vec<AgentPath>, Fatal> {
-    match batch {
-        Some(batch) => Ok(vec![AgentPath::root("Batch", batch)?]),
-        None => access.agents().await,
+///
+/// # Errors
+/// There is no batch of that name.
+pub(super) async fn parents(
+    access: &Access,
+    data: &Path,
+    batch: Option<&str>,
+) -> Result<Vec<AgentPath>, Fatal> {
+    let agents = access.agents().await?;
+    let Some(batch) = batch else { return Ok(agents) };
+    let meant = AgentPath::root("Batch", batch)?;
+    if !agents.contains(&meant) {
+        // One that has no runs yet has a command.
+        let names = Made::names(data).await?;
+        if !names.iter().any(|name| name == batch) {
+            return Err(no_batch(batch, &names));
+        }
     }
+    Ok(vec![meant])
 }
 
 async fn print(folder: &Folder, args: &RunsArgs) -> Result<ExitCode, Early> {
-    let parents =
-        folder.with(async |access| Ok(parents(access, args.batch.as_deref()).await?)).await?;
+    let (data, batch) = (&args.place.data, args.batch.as_deref());
+    let parents = folder.with(async |access| Ok(parents(access, data, batch).await?)).await?;
     let with_batch = parents.len() > 1;
     let filter = RunFilter { status: args.status.clone(), ..RunFilter::default() };
     let mut runs = Merged::new(filter, parents);
@@ -36,7 +53,7 @@ async fn print(folder: &Folder, args: &RunsArgs) -> Result<ExitCode, Early> {
             while !out.is_full() {
                 let Some(run) = runs.next(access).await? else { return Ok(false) };
                 if args.place.json {
-                    out.line(serde_json::to_string(&run).map_err(Fatal::from)?);
+                    out.line(json(&run)?);
                     continue;
                 }
                 if !std::mem::replace(&mut any, true) {
@@ -52,6 +69,24 @@ async fn print(folder: &Folder, args: &RunsArgs) -> Result<ExitCode, Early> {
         out.print()?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A run's row as JSON.
+fn json(run: &RunInfo) -> Result<String, Fatal> {
+    if exact_input(run).is_none() {
+        return Ok(serde_json::to_string(run)?);
+    }
+    let mut row = serde_json::to_value(run)?;
+    raise_exact_input(run, &mut row);
+    Ok(row.to_string())
+}
+
+/// Gives the exact input of a run its place beside the preview.
+pub(super) fn raise_exact_input(run: &RunInfo, row: &mut Value) {
+    if let (Some(base64), Value::Object(fields)) = (exact_input(run), row) {
+        fields.shift_remove("display");
+        fields.insert(EXACT_INPUT.to_owned(), base64.into());
+    }
 }
 
 fn batch_column(name: &str) -> String {
@@ -78,7 +113,7 @@ fn row(run: &RunInfo, with_batch: bool) -> String {
     let status = status(run);
     let batch = if with_batch { batch_column(&run.parent.0.name()) } else { String::new() };
     let input = match &run.input_preview {
-        Some(serde_json::Value::String(text)) => one_line(text, 60),
+        Some(Value::String(text)) => one_line(text, 60),
         Some(value) => one_line(&value.to_string(), 60),
         None => String::new(),
     };

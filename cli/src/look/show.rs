@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use ghostlight::{Agent, Inspection, Milestone};
 use serde_json::{Map, Value};
 
 use super::find::find;
-use super::list::status;
+use super::list::{raise_exact_input, status};
 use super::{Early, Out, end, one_line};
 use crate::access::{Access, Folder};
 use crate::args::OneRun;
-use crate::batch::Made;
+use crate::batch::{COMMAND_LOST, Command, Made};
 use crate::fatal::Fatal;
 
 /// Shows a run as it stands.
@@ -32,6 +33,13 @@ async fn add_command(
     Ok(())
 }
 
+/// How often the command of a run had to be started again.
+fn restarts(inspection: &Inspection) -> Option<usize> {
+    let is_lost = |milestone: &&Milestone| milestone.name == COMMAND_LOST;
+    (inspection.run.agent_type == Command::TYPE)
+        .then(|| inspection.milestones.iter().filter(is_lost).count())
+}
+
 async fn show_run(access: &Access, args: &OneRun) -> Result<Out, Early> {
     let (parent, run_id) = find(access, args, 1).await?;
     let inspection = access
@@ -40,13 +48,23 @@ async fn show_run(access: &Access, args: &OneRun) -> Result<Out, Early> {
         .ok_or_else(|| Fatal::new(format!("run {run_id:?} was cleared meanwhile")))?;
     let mut out = Out::default();
     let mut value = serde_json::to_value(&inspection).map_err(Fatal::from)?;
+    raise_exact_input(&inspection.run, &mut value);
     if let Value::Object(fields) = &mut value {
+        let restarts = restarts(&inspection);
+        if let Some(restarts) = restarts {
+            fields.insert("restarts".to_owned(), restarts.into());
+        }
         add_command(fields, &args.place.data, &parent.name()).await?;
         if !args.place.json {
             // As `runs` has it.
             fields.insert("status".to_owned(), status(&inspection.run).into());
-            fields.remove("cancelling");
-            if let Some(input) = fields.remove("inputPreview") {
+            fields.shift_remove("cancelling");
+            if restarts.is_some() {
+                // It is about the code around the command, which is entered once whatever happens.
+                fields.shift_remove("attempt");
+                fields.shift_remove("milestones");
+            }
+            if let Some(input) = fields.shift_remove("inputPreview") {
                 fields.insert("input".to_owned(), input);
             }
         }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ghostlight::After;
-use ghostlight::frame::{Frame, FrameEvent};
+use ghostlight::frame::{Frame, FrameEvent, ReservedBody};
 
 use super::find::find;
 use super::{Early, Unwritten, end};
 use crate::access::{Access, Folder, Followed};
 use crate::args::TailArgs;
+use crate::batch::COMMAND_LOST;
 use crate::fatal::Fatal;
 use crate::lines::{LineChunk, Stream};
 
@@ -103,7 +104,14 @@ impl Printer {
             }
             Ok(chunk) if chunk.stream == Stream::Stdout => self.write(out.write_all(&chunk.bytes)),
             Ok(chunk) => self.write(std::io::stderr().lock().write_all(&chunk.bytes)),
-            Err(_) => self.write(writeln!(out, "{body}")),
+            Err(_) => match ReservedBody::parse(body) {
+                Some(ReservedBody::Milestone(milestone)) if milestone.name == COMMAND_LOST => {
+                    drop(out);
+                    self.note("the command was lost, and is started again");
+                    Ok(())
+                }
+                _ => self.write(writeln!(out, "{body}")),
+            },
         }
     }
 

@@ -21,16 +21,23 @@ pub(super) enum Item {
 /// The inputs, read lazily.
 pub(super) struct Feed {
     items: mpsc::Receiver<Item>,
+    /// How many inputs there are, where that is known before they are read.
+    pub(super) inputs: Option<u64>,
 }
 
 impl Feed {
     pub(super) fn open(source: Source, ahead: usize) -> Result<Self, Fatal> {
+        let inputs = match &source {
+            Source::Arguments(words) => Some(words.len() as u64),
+            Source::Stdin { .. } | Source::Spool(_) | Source::Files { .. } => None,
+        };
         // A path that is not there is an error before anything else happens. The inputs themselves
         // are opened on the thread that reads them, which locks standard input.
         if !matches!(source, Source::Stdin { .. }) {
             drop(Inputs::open(source.clone())?);
         }
-        Self::start(ahead, |items| read(source, items))
+        let feed = Self::start(ahead, |items| read(source, items))?;
+        Ok(Self { inputs, ..feed })
     }
 
     fn start(
@@ -45,7 +52,7 @@ impl Feed {
         };
         // The thread is left alone when the program ends: it may be waiting for a terminal.
         std::thread::Builder::new().name("inputs".into()).spawn(read)?;
-        Ok(Self { items })
+        Ok(Self { items, inputs: None })
     }
 
     pub(super) async fn next(&mut self) -> Option<Item> {

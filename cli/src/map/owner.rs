@@ -146,7 +146,10 @@ pub(super) async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpList
     let Some(address) = address else { return Ok(None) };
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(listener)),
-        Err(error) => Err(Fatal::from(error).while_doing(format!("listen on {address}"))),
+        Err(error) => {
+            let hint = "name another address with --listen";
+            Err(Fatal::new(format!("cannot listen on {address}: {error}; {hint}")))
+        }
     }
 }
 

@@ -1,19 +1,25 @@
 //! What a `map` prints: on a thread of its own, so that a slow terminal slows no run.
 
 mod bars;
+mod input;
 mod json;
 mod plain;
+mod view;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ghostlight::Status;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
+pub(super) use self::input::Input;
 use super::signals::Stop;
+use crate::batch::{Launches, Running};
 use crate::fatal::Fatal;
 use crate::inputs::Notes;
 use crate::lines::LineChunk;
@@ -29,21 +35,23 @@ pub(super) enum Event {
     /// A run is known: it was dispatched, or found.
     Began {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
     },
     Line {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
         sequence: u64,
         chunk: LineChunk,
     },
     /// `before`: the run had ended before this program looked.
     Ended {
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
         end: RunEnd,
         before: bool,
     },
+    /// How many inputs there are, where that is known before they are read.
+    Inputs(u64),
     /// Something of the source cannot be read.
     Unreadable(String),
     /// The source is read to its end.
@@ -55,9 +63,12 @@ pub(super) enum Event {
 impl Event {
     fn bytes(&self) -> usize {
         let texts = match self {
-            Self::Began { .. } | Self::Read(_) => 0,
+            Self::Began { input, .. } => input.base64_bytes(),
+            Self::Inputs(_) | Self::Read(_) => 0,
             Self::Line { chunk, .. } => chunk.bytes.len(),
-            Self::Ended { end, .. } => end.error.as_ref().map_or(0, String::len),
+            Self::Ended { input, end, .. } => {
+                input.base64_bytes() + end.error.as_ref().map_or(0, String::len)
+            }
             Self::Unreadable(text) | Self::Note(text) => text.len(),
         };
         EVENT_BYTES + texts
@@ -158,6 +169,8 @@ impl Mode {
 /// Prints one kind of report.
 trait Print {
     fn event(&mut self, event: &Event) -> std::io::Result<()>;
+    /// Which commands are running now, whenever that has changed.
+    fn running(&mut self, _now: &BTreeSet<Arc<str>>) {}
     /// Nothing is waiting: what is buffered should be seen.
     fn idle(&mut self) -> std::io::Result<()>;
     fn end(&mut self, totals: &Totals) -> std::io::Result<()>;
@@ -171,22 +184,30 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn start(mode: Mode) -> Self {
-        Self::start_with(move || match mode {
+    pub(super) fn start(mode: Mode, launches: &Launches) -> Self {
+        let running = (mode == Mode::Bars).then(|| launches.running());
+        Self::start_with(running, move || match mode {
             Mode::Json => Box::new(json::Json::new()),
             Mode::Plain => Box::new(plain::Plain::new()),
             Mode::Bars => Box::new(bars::Bars::new()),
         })
     }
 
-    fn start_with(printer: impl FnOnce() -> Box<dyn Print> + Send + 'static) -> Self {
+    fn start_with(
+        running: Option<Running>,
+        printer: impl FnOnce() -> Box<dyn Print> + Send + 'static,
+    ) -> Self {
         let (events, received) = mpsc::channel(EVENTS_AHEAD);
         let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let closed = Arc::new(Closed::default());
         // Until everything is known to be done.
         let stopped = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let thread =
-            Thread { events: received, closed: Arc::clone(&closed), stopped: Arc::clone(&stopped) };
+        let thread = Thread {
+            events: received,
+            running,
+            closed: Arc::clone(&closed),
+            stopped: Arc::clone(&stopped),
+        };
         // Ends when all senders of events are gone.
         let finished = tokio::task::spawn_blocking(move || thread.run(&mut *printer()));
         Self { events, closed, finished, stopped }
@@ -275,6 +296,8 @@ fn is_hung_up(stream: &impl AsFd) -> bool {
 
 struct Thread {
     events: mpsc::Receiver<(Event, OwnedSemaphorePermit)>,
+    /// For those who show it.
+    running: Option<Running>,
     closed: Arc<Closed>,
     stopped: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -288,10 +311,12 @@ impl Thread {
             let (event, _room) = match self.events.try_recv() {
                 Ok(event) => event,
                 Err(mpsc::error::TryRecvError::Empty) => {
+                    self.show_running(printer);
                     broken = broken || !self.closed.took(printer.idle());
-                    match self.events.blocking_recv() {
-                        Some(event) => event,
-                        None => break,
+                    match self.wait() {
+                        Waited::Event(event) => event,
+                        Waited::Running => continue,
+                        Waited::Over => break,
                     }
                 }
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
@@ -300,9 +325,10 @@ impl Thread {
                 Event::Ended { input, end, before, .. } => totals.count(input, end, *before),
                 Event::Unreadable(_) => totals.unreadable += 1,
                 Event::Read(notes) => totals.notes = *notes,
-                Event::Began { .. } | Event::Line { .. } | Event::Note(_) => {}
+                Event::Began { .. } | Event::Line { .. } | Event::Inputs(_) | Event::Note(_) => {}
             }
             broken = broken || !self.closed.took(printer.event(&event));
+            self.show_running(printer);
         }
         totals.elapsed = began.elapsed();
         totals.stopped = self.stopped.load(std::sync::atomic::Ordering::Acquire);
@@ -311,11 +337,42 @@ impl Thread {
         }
         totals
     }
+
+    fn show_running(&mut self, printer: &mut dyn Print) {
+        if let Some(now) = self.running.as_mut().and_then(Running::changed_to) {
+            printer.running(&now);
+        }
+    }
+
+    /// Waits for something to print.
+    fn wait(&mut self) -> Waited {
+        let Self { events, running, .. } = self;
+        let changed = async {
+            match running {
+                Some(running) => running.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        Handle::current().block_on(async {
+            tokio::select! {
+                biased;
+                event = events.recv() => event.map_or(Waited::Over, Waited::Event),
+                () = changed => Waited::Running,
+            }
+        })
+    }
+}
+
+enum Waited {
+    Event((Event, OwnedSemaphorePermit)),
+    Running,
+    Over,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Text;
     use crate::lines::Stream;
 
     #[tokio::test(start_paused = true)]
@@ -324,7 +381,7 @@ mod tests {
         let events = Events { events, room: Arc::new(Semaphore::new(BYTES_AHEAD)) };
         let line = |bytes: usize| Event::Line {
             run_id: "r".into(),
-            input: "i".into(),
+            input: Input::new(&Text::Text("i".into())),
             sequence: 1,
             chunk: LineChunk {
                 stream: Stream::Stdout,
@@ -371,7 +428,7 @@ mod tests {
     #[tokio::test]
     async fn a_report_that_panics_is_no_success() {
         for at_end in [false, true] {
-            let reporter = Reporter::start_with(move || Box::new(Broken { at_end }));
+            let reporter = Reporter::start_with(None, move || Box::new(Broken { at_end }));
             reporter.note("hello");
             if !at_end {
                 assert_eq!(reporter.closed().await.code(), 2, "it is noticed at once");

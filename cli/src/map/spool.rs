@@ -19,7 +19,7 @@ use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
 use crate::args::MapArgs;
-use crate::batch::{Made, Text};
+use crate::batch::{Made, Text, no_batch};
 use crate::fatal::{Fatal, absolute};
 use crate::inputs::Source;
 use crate::sweep::spool_of;
@@ -91,11 +91,7 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     let Some(file) = folder.read()? else {
         let names = Made::names(&args.place.data).await?;
         if !names.contains(batch) {
-            let there = match names.is_empty() {
-                true => "there is none yet".to_owned(),
-                false => format!("there are: {}", names.join(", ")),
-            };
-            return Err(Fatal::new(format!("there is no batch {batch:?}; {there}")));
+            return Err(no_batch(batch, &names));
         }
         let hint = "write its command after --";
         return Err(Fatal::new(format!("batch {batch:?} was not detached; {hint}")));

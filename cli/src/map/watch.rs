@@ -9,7 +9,7 @@ use std::task::Poll;
 use ghostlight::frame::FrameEvent;
 use ghostlight::{After, AgentHandle, Error, Lookup, Run, Status, Tail};
 
-use super::report::{Event, Events, RunEnd};
+use super::report::{Event, Events, Input, RunEnd};
 use crate::batch::{Batch, Command, CommandInput, Text};
 use crate::fatal::Fatal;
 use crate::inputs::{InputError, RunIds};
@@ -17,13 +17,12 @@ use crate::lines::LineChunk;
 
 /// The most bytes of a run's input, as the framework has it.
 const INPUT_JSON_BYTES_MAX: usize = 1 << 20;
-/// The most characters of an input that are shown.
-const SHOWN_MAX: usize = 200;
 
 /// One input that becomes a run.
 pub(super) struct Job {
     base_id: String,
     input: Text,
+    shown: Input,
     refused: Option<String>,
     /// How many came before it.
     order: i64,
@@ -32,18 +31,23 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn input(ids: &mut RunIds, order: i64, input: OsString) -> Self {
         let base_id = ids.next_id(&input);
-        Self { base_id, input: Text::from(input.as_os_str()), refused: None, order }
+        let input = Text::from(input.as_os_str());
+        Self { base_id, shown: Input::new(&input), input, refused: None, order }
     }
 
     /// An input that cannot be run fails at once, once; what is no input is only reported.
     pub(super) fn refused(ids: &mut RunIds, order: i64, error: InputError) -> Result<Self, String> {
         match &error {
-            InputError::TooLong { start, hash, .. } => Ok(Self {
-                base_id: ids.next_id_of_hash(hash),
-                input: Text::from(start.as_os_str()),
-                refused: Some(error.to_string()),
-                order,
-            }),
+            InputError::TooLong { start, hash, .. } => {
+                let input = Text::from(start.as_os_str());
+                Ok(Self {
+                    base_id: ids.next_id_of_hash(hash),
+                    shown: Input::beginning(&input),
+                    input,
+                    refused: Some(error.to_string()),
+                    order,
+                })
+            }
             _ => Err(error.to_string()),
         }
     }
@@ -69,7 +73,7 @@ impl Watcher {
         job: Job,
         left_over: &mut BTreeSet<String>,
     ) -> Result<impl Future<Output = Result<(), Fatal>> + Send + 'static, Fatal> {
-        let shown: Arc<str> = shorten(&job.input.display()).into();
+        let shown = job.shown.clone();
         let found = match self.find(&job.base_id).await {
             Ok(found) => Some(found),
             Err(Problem::Stopped) => None,
@@ -137,9 +141,13 @@ impl Watcher {
             input.input = Text::from(OsStr::new(&start));
             input.refused = Some(format!("the input has {bytes} bytes as JSON, more than 1 MiB"));
         }
-        let preview = serde_json::Value::String(shorten(&input.input.display()));
+        let preview = serde_json::Value::String(job.shown.to_string());
         let start = self.agent.start::<Command>(input).id(id).input_preview(preview);
-        let started = start.display_order(job.order).await;
+        let start = start.display_order(job.order);
+        let started = match job.shown.row() {
+            Some(row) => start.display(row).await,
+            None => start.await,
+        };
         started.map_err(|error| match error {
             Error::DifferentInput { .. } => Problem::Fatal(Fatal::new(format!(
                 "{} was made with another command or working directory; give this one another --batch",
@@ -152,22 +160,22 @@ impl Watcher {
     /// Reports a run of the batch that no input of the source is for.
     pub(super) async fn watch_left_over(self, run_id: String) -> Result<(), Fatal> {
         let shown = match self.agent.agent_ref().lookup(&run_id).await? {
-            Lookup::Run(run) => run.input_preview.as_ref().and_then(|p| p.as_str().map(shorten)),
+            Lookup::Run(run) => Input::of_run(&run),
             // Cleared meanwhile: it is nobody's any more.
             Lookup::Unknown | Lookup::Cleared => return Ok(()),
         };
         let tail = self.agent.tail(&run_id, After::START).await?;
-        self.follow(run_id.into(), shown.unwrap_or_default().into(), tail, false).await
+        self.follow(run_id.into(), shown, tail, false).await
     }
 
     async fn follow(
         &self,
         run_id: Arc<str>,
-        input: Arc<str>,
+        input: Input,
         mut tail: Tail,
         before: bool,
     ) -> Result<(), Fatal> {
-        let begin = Event::Began { run_id: Arc::clone(&run_id), input: Arc::clone(&input) };
+        let begin = Event::Began { run_id: Arc::clone(&run_id), input: input.clone() };
         if self.events.send(begin).await.is_err() {
             return Ok(());
         }
@@ -189,7 +197,7 @@ impl Watcher {
                     let Ok(chunk) = LineChunk::decode(body) else { continue };
                     let event = Event::Line {
                         run_id: Arc::clone(&run_id),
-                        input: Arc::clone(&input),
+                        input: input.clone(),
                         sequence: frame.sequence,
                         chunk,
                     };
@@ -234,11 +242,4 @@ impl From<Error> for Problem {
 
 fn is_failed(status: Status) -> bool {
     matches!(status, Status::Error | Status::Aborted)
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_MAX) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
 }

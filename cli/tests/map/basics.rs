@@ -3,7 +3,9 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::Place;
+use serde_json::Value;
+
+use crate::support::{Place, only_run};
 
 #[test]
 fn every_input_is_run_once_and_reported_from_the_store_later() {
@@ -39,6 +41,29 @@ fn inputs_need_not_be_text() {
     let args = [OsStr::new("map"), input, OsStr::new("--"), OsStr::new("cat"), OsStr::new("{}")];
     let ended = place.run(args);
     assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), b"12345".as_slice()));
+    let json = place.run([&[OsStr::new("map"), OsStr::new("--json")], &args[1..]].concat());
+    let json: Vec<Value> = String::from_utf8(json.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for kind in ["started", "ended"] {
+        let line = json.iter().find(|line| line["type"] == kind).unwrap();
+        assert_eq!((&line["input"], &line["inputBase64"]), (&"f\u{fffd}".into(), &"Zv8=".into()));
+    }
+    let id = only_run(&place);
+    for args in [&["runs", "--json"][..], &["show", "--json", &id]] {
+        let row: Value = serde_json::from_slice(&place.run(args).stdout).unwrap();
+        assert_eq!(
+            (&row["inputPreview"], &row["inputBase64"]),
+            (&"f\u{fffd}".into(), &"Zv8=".into())
+        );
+        assert_eq!(row["display"], Value::Null, "{row}");
+    }
+    let long = "x".repeat(201);
+    let map = ["map", "--json", &long, "--", "echo", "{}"];
+    let json = String::from_utf8(place.run(map).stdout).unwrap();
+    assert_eq!(json.matches("inputBase64").count(), 2, "{json}");
 }
 
 #[test]
@@ -112,7 +137,7 @@ fn usage_and_environment_errors_write_nothing() {
     let place = Place::new();
     std::fs::write(place.path("file"), "").unwrap();
     let long = "n".repeat(257);
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["map", "a", "b"], "there is no command"),
         (&["map", "--batch", "x"], "there is no batch \"x\""),
         (&["map", "--files", "nowhere", "--", "cat", "{}"], "nowhere"),
@@ -121,6 +146,8 @@ fn usage_and_environment_errors_write_nothing() {
         (&["map", "--jobs", "0", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
         (&["map", "--jobs", "-1", "a", "--", "cat"], "'--jobs <N>': write a whole number from 1"),
         (&["map", "--max-attempts", "x", "a", "--", "cat"], "write a whole number from 1"),
+        (&["map", "--bogus", "a", "--", "cat"], "unexpected argument '--bogus'"),
+        (&["map", "--listen", "192.0.2.1:1", "a", "--", "cat"], "cannot listen on 192.0.2.1:1"),
         (&["map", "--listen", "8080", "a", "--", "cat"], "such as 127.0.0.1:8080"),
         (&["map", "--batch", "", "a", "--", "cat"], "'--batch <NAME>': a name must not be empty"),
         (&["map", "a", "--", "", "{}"], "the command is an empty word"),
@@ -133,8 +160,14 @@ fn usage_and_environment_errors_write_nothing() {
         let ended = place.run(args);
         assert_eq!(ended.code(), Some(2), "{args:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("tip:"), "{args:?}: {}", ended.stderr);
     }
-    assert!(!place.path(".ghostlight/store").exists());
+    let mut misspelt = place.ghostlight(["map", "a", "--", "cat"]);
+    let misspelt = misspelt.env("GHOSTLIGHT_LOG", "ghostlight=loud").output().unwrap();
+    assert_eq!(misspelt.status.code(), Some(2));
+    let text = String::from_utf8(misspelt.stderr).unwrap();
+    assert!(text.contains("GHOSTLIGHT_LOG=\"ghostlight=loud\" is not understood"), "{text}");
+    assert!(!place.path(".ghostlight").exists());
 }
 
 #[test]

@@ -245,6 +245,12 @@ fn what_is_not_there_is_an_error() {
         "{text}"
     );
     assert!(!text.contains("write more"), "the id is whole: {text}");
+    for words in [&["runs"][..], &["clear"], &["show", id], &["tail", id], &["cancel", id]] {
+        let unknown = place.run([words, &["--batch", "nobatch"]].concat());
+        assert_eq!(unknown.code(), Some(2), "{words:?}");
+        let text = &unknown.stderr;
+        assert!(text.contains("there is no batch \"nobatch\"; there are: "), "{words:?}: {text}");
+    }
     assert_eq!(place.run(["show", "--batch", "other", id]).code(), Some(0));
     assert_eq!(place.run(["show", &format!("Batch:other/Command:{id}")]).code(), Some(0));
 }

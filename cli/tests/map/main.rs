@@ -10,4 +10,5 @@ mod full_disk;
 mod interruptions;
 mod look;
 mod support;
+mod surroundings;
 mod trouble;

@@ -106,6 +106,21 @@ impl Place {
     }
 }
 
+/// Says that it has begun, waits at the gate, and says that it ends.
+pub(crate) const WAIT: &str =
+    "echo {} >> log; echo begin {}; dd bs=1 count=1 < gate > /dev/null 2>&1; echo end {}";
+
+pub(crate) fn both(words: &[&str]) -> Vec<String> {
+    let mut lines: Vec<String> =
+        words.iter().flat_map(|w| [format!("begin {w}"), format!("end {w}")]).collect();
+    lines.sort();
+    lines
+}
+
+pub(crate) fn begins(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("begin {word}")).collect()
+}
+
 /// The id of the only run.
 pub(crate) fn only_run(place: &Place) -> String {
     let listed = place.run(["runs", "--json"]);
@@ -113,6 +128,17 @@ pub(crate) fn only_run(place: &Place) -> String {
     let line = String::from_utf8(listed.stdout).unwrap();
     let value: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
     value["runId"].as_str().unwrap().to_owned()
+}
+
+/// How often the command of a run had to be started again, by both forms of `show`.
+pub(crate) fn restarts(place: &Place, run_id: &str) -> u64 {
+    let json = place.run(["show", "--json", run_id]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let restarts = value["restarts"].as_u64().unwrap();
+    let shown = String::from_utf8(place.run(["show", run_id]).stdout).unwrap();
+    assert!(shown.contains(&format!("restarts           {restarts}\n")), "{shown}");
+    assert!(!shown.contains("attempt") && !shown.contains("milestones"), "{shown}");
+    restarts
 }
 
 pub(crate) struct Gate {

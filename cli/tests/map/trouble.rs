@@ -212,3 +212,47 @@ fn a_terminal_that_is_gone_is_a_hang_up() {
     let status = running.wait().unwrap();
     assert_eq!(status.code(), Some(129), "{status}");
 }
+
+#[test]
+fn a_display_shows_as_running_what_has_been_started() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let (mut own, programs) = terminal();
+    let wait = "dd bs=1 count=1 < gate > /dev/null 2>&1";
+    let words = ["map", "--jobs", "2", "a", "b", "c", "--", "sh", "-c", wait, "{}"];
+    let mut map = place.ghostlight(words);
+    map.stdout(programs.try_clone().unwrap()).stderr(programs);
+    let mut running = map.spawn().unwrap();
+    drop(map);
+    let mut read_to = |text: &str| {
+        let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
+        while !contains(&seen, text.as_bytes()) {
+            let count = own.read(&mut bytes).unwrap();
+            seen.extend_from_slice(&bytes[..count]);
+            // It is drawn five times a second, whatever happens.
+            assert!(count > 0 && seen.len() < 100_000, "{}", String::from_utf8_lossy(&seen));
+        }
+        String::from_utf8_lossy(&seen).into_owned()
+    };
+    let seen = read_to("0/3 2 running, 1 waiting -/s");
+    assert!(!seen.contains("3 running") && !seen.contains("eta 00"), "{seen}");
+    read_to("eta --:--");
+    gate.open(1);
+    read_to("1/3 2 running");
+    gate.open(2);
+    read_to("3  completed");
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn who_types_the_inputs_is_told_so() {
+    let place = Place::new();
+    let (mut own, programs) = terminal();
+    let mut map = place.ghostlight(["map", "--", "echo", "got {}"]);
+    let mut running = place.spawn(map.stdin(programs));
+    running.read_note_with("reading inputs from the terminal, one a line; Ctrl-D ends them");
+    // A line, and the end of the file.
+    own.write_all(b"x\n\x04").unwrap();
+    let ended = running.wait();
+    assert_eq!((ended.code(), ended.stdout.as_slice()), (Some(0), &b"got x\n"[..]));
+}

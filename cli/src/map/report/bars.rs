@@ -1,26 +1,25 @@
-//! A progress display on a terminal: the total, and a line for each of some running children.
+//! A progress display on a terminal: the total, and a line for each of some running commands.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use super::view::{Pace, View};
 use super::{Event, Print, Totals, is_hung_up, plain};
 use crate::lines::Stream;
 use crate::shown::one_line;
 use ghostlight::Status;
 
-/// How many running children have a line.
-const CHILDREN_SHOWN: usize = 12;
-
 pub(super) struct Bars {
+    view: View,
     bars: MultiProgress,
     total: ProgressBar,
+    /// Read whenever the line is drawn, events or not.
+    pace: Arc<Mutex<Pace>>,
     children: HashMap<Arc<str>, ProgressBar>,
-    running: u64,
-    seen: u64,
-    known_total: bool,
     out_is_terminal: bool,
 }
 
@@ -28,29 +27,20 @@ impl Bars {
     pub(super) fn new() -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let total = bars.add(ProgressBar::new(0));
-        total.set_style(style(
-            "{bar:30} {pos}/{len}{prefix} {msg} {per_sec} {elapsed_precise} eta {eta_precise}",
-        ));
-        total.enable_steady_tick(std::time::Duration::from_millis(200));
+        let pace = Arc::new(Mutex::new(Pace::default()));
+        let total_style = style("{bar:30} {pos}/{len}{msg} {rate} {elapsed_precise} eta {eta}")
+            .with_key("rate", part(&pace, Pace::rate))
+            .with_key("eta", part(&pace, Pace::eta));
+        total.set_style(total_style);
+        total.enable_steady_tick(Duration::from_millis(200));
         Self {
+            view: View::default(),
             bars,
             total,
+            pace,
             children: HashMap::new(),
-            running: 0,
-            seen: 0,
-            known_total: false,
             out_is_terminal: std::io::stdout().is_terminal(),
         }
-    }
-
-    fn child(&mut self, run_id: &Arc<str>, input: &str) -> Option<&ProgressBar> {
-        if !self.children.contains_key(run_id) && self.children.len() < CHILDREN_SHOWN {
-            let bar = self.bars.add(ProgressBar::new_spinner());
-            bar.set_style(style("  {prefix:.cyan}  {wide_msg}"));
-            bar.set_prefix(one_line(input, 40));
-            self.children.insert(Arc::clone(run_id), bar);
-        }
-        self.children.get(run_id)
     }
 
     fn print(&self, stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
@@ -72,11 +62,45 @@ impl Bars {
         let _ = self.bars.println(format!("ghostlight: {text}"));
     }
 
-    fn show(&self) {
-        self.total.set_message(format!("{} under way", self.running));
-        let more = if self.known_total { "" } else { "+" };
-        self.total.set_length(self.seen);
-        self.total.set_prefix(more);
+    fn show(&mut self) {
+        let shown: HashMap<_, _> =
+            self.view.children().map(|(run_id, input, last)| (run_id, (input, last))).collect();
+        self.children.retain(|run_id, bar| {
+            let is_shown = shown.contains_key(run_id);
+            if !is_shown {
+                bar.finish_and_clear();
+                self.bars.remove(bar);
+            }
+            is_shown
+        });
+        for (run_id, input, last) in self.view.children() {
+            let bar = self.children.entry(Arc::clone(run_id)).or_insert_with(|| {
+                let bar = self.bars.add(ProgressBar::new_spinner());
+                bar.set_style(style("  {prefix:.cyan}  {wide_msg}"));
+                bar.set_prefix(one_line(input, 40));
+                bar
+            });
+            if bar.message() != last {
+                bar.set_message(last.to_owned());
+            }
+        }
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = self.view.pace();
+        self.total.set_length(self.view.total());
+        self.total.set_position(self.view.ended());
+        self.total.set_message(self.view.counts());
+    }
+}
+
+/// A part of the total's line.
+fn part(
+    pace: &Arc<Mutex<Pace>>,
+    text: fn(Pace, Duration) -> String,
+) -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone + Send + Sync + 'static {
+    let pace = Arc::clone(pace);
+    move |state, out| {
+        let pace = *pace.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writing to the line's buffer cannot fail.
+        let _ = out.write_str(&text(pace, state.elapsed()));
     }
 }
 
@@ -87,44 +111,31 @@ fn style(template: &str) -> ProgressStyle {
 
 impl Print for Bars {
     fn event(&mut self, event: &Event) -> std::io::Result<()> {
+        self.view.event(event);
         match event {
-            Event::Began { run_id, input } => {
-                self.seen += 1;
-                self.running += 1;
-                self.child(run_id, input);
-            }
             Event::Line { input, chunk, .. } if chunk.truncated => {
                 self.note(&format!("{}: {}", one_line(input, 200), chunk.truncation()));
             }
-            Event::Line { run_id, input, chunk, .. } => {
-                let last = one_line(String::from_utf8_lossy(&chunk.bytes).trim_end(), 500);
-                if let Some(child) = self.child(run_id, input) {
-                    child.set_message(last);
-                }
-                self.print(chunk.stream, &chunk.bytes)?;
-            }
-            Event::Ended { run_id, input, end, .. } => {
-                self.running = self.running.saturating_sub(1);
-                self.total.inc(1);
-                if let Some(child) = self.children.remove(run_id) {
-                    child.finish_and_clear();
-                    self.bars.remove(&child);
-                }
-                if end.status != Status::Completed {
-                    let error = end.error.as_deref().unwrap_or("no reason was given");
-                    self.note(&format!(
-                        "{}: {}: {}",
-                        one_line(input, 200),
-                        end.status,
-                        one_line(error, 2000)
-                    ));
-                }
+            Event::Line { chunk, .. } => self.print(chunk.stream, &chunk.bytes)?,
+            Event::Ended { input, end, .. } if end.status != Status::Completed => {
+                let error = end.error.as_deref().unwrap_or("no reason was given");
+                self.note(&format!(
+                    "{}: {}: {}",
+                    one_line(input, 200),
+                    end.status,
+                    one_line(error, 2000)
+                ));
             }
             Event::Note(text) | Event::Unreadable(text) => self.note(text),
-            Event::Read(_) => self.known_total = true,
+            Event::Began { .. } | Event::Ended { .. } | Event::Inputs(_) | Event::Read(_) => {}
         }
         self.show();
         Ok(())
+    }
+
+    fn running(&mut self, now: &BTreeSet<Arc<str>>) {
+        self.view.running(now, self.total.elapsed());
+        self.show();
     }
 
     fn idle(&mut self) -> std::io::Result<()> {

@@ -4,7 +4,8 @@ use std::io::{BufWriter, Stdout, Write};
 
 use serde_json::{Value, json};
 
-use super::{Event, Print, Totals};
+use super::{Event, Input, Print, Totals};
+use crate::batch::EXACT_INPUT;
 
 pub(super) struct Json {
     out: BufWriter<Stdout>,
@@ -20,11 +21,21 @@ impl Json {
     }
 }
 
+fn add_exact(value: &mut Value, input: &Input) {
+    if let Some(base64) = input.base64() {
+        value[EXACT_INPUT] = json!(base64);
+    }
+}
+
 impl Print for Json {
     fn event(&mut self, event: &Event) -> std::io::Result<()> {
         let value = match event {
             Event::Began { run_id, input } => {
-                json!({ "type": "started", "runId": **run_id, "agentType": "Command", "input": **input })
+                let mut value = json!({
+                    "type": "started", "runId": **run_id, "agentType": "Command", "input": **input,
+                });
+                add_exact(&mut value, input);
+                value
             }
             Event::Line { run_id, input, sequence, chunk } => {
                 let mut value: Value = serde_json::from_str(&chunk.encode())?;
@@ -43,11 +54,13 @@ impl Print for Json {
                     "type": "ended", "runId": **run_id, "agentType": "Command", "input": **input,
                     "status": end.status, "before": before,
                 });
+                add_exact(&mut value, input);
                 if let Some(error) = &end.error {
                     value["error"] = json!(error);
                 }
                 value
             }
+            Event::Inputs(_) => return Ok(()),
             Event::Note(text) => json!({ "type": "note", "text": text }),
             Event::Unreadable(error) => json!({ "type": "unreadable", "error": error }),
             Event::Read(notes) => {

@@ -40,7 +40,7 @@ impl Print for Plain {
                 )
             }
             Event::Note(text) | Event::Unreadable(text) => writeln!(self.err, "ghostlight: {text}"),
-            Event::Ended { .. } | Event::Began { .. } | Event::Read(_) => Ok(()),
+            Event::Ended { .. } | Event::Began { .. } | Event::Inputs(_) | Event::Read(_) => Ok(()),
         }
     }
 

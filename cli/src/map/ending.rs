@@ -1,0 +1,157 @@
+//! How a `map` ends: all done, drained, or told to stop at once.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ghostlight::System;
+
+use super::Watching;
+use super::owner::{Control, Files};
+use super::report::{Reporter, Totals};
+use super::signals::{INTERRUPTED, Signals, Stop};
+use super::spool::Spooled;
+use crate::batch::Launches;
+use crate::fatal::Fatal;
+
+/// How long a program that was told to stop goes on printing.
+const PRINT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long killed commands may take to be gone, and their runs to record it.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// What is left when nothing more is dispatched.
+pub(super) struct Ending {
+    pub(super) system: System,
+    pub(super) files: Files,
+    pub(super) control: Control,
+    pub(super) launches: Arc<Launches>,
+    pub(super) reporter: Reporter,
+    pub(super) watching: Watching,
+    pub(super) signals: Signals,
+    pub(super) spooled: Option<Spooled>,
+}
+
+impl Ending {
+    pub(super) async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
+        match stop {
+            Ok(whole) => {
+                if let Some(spooled) = self.spooled.filter(|_| whole) {
+                    spooled.done().await;
+                }
+                self.control.close().await;
+                // What was ended by others, such as a cancel while nobody owned the folder, and what
+                // was cleared meanwhile.
+                self.files.sweep(&self.files.batch).await;
+                self.files.forget_without_runs(&self.files.batch).await;
+                // Everything of this batch is durable.
+                self.system.crash().await;
+                let mut signals = self.signals;
+                let finished = tokio::select! {
+                    biased;
+                    // Whoever reads our output may have stopped reading.
+                    stop = signals.next() => Err(stop),
+                    finished = self.reporter.finish(true) => finished,
+                };
+                match finished {
+                    Ok(totals) => Ok(exit_code(&totals)),
+                    Err(Stop::Fatal(fatal)) => Err(fatal),
+                    Err(stop) => Ok(ExitCode::from(stop.code())),
+                }
+            }
+            Err(Stop::Interrupt) => self.drain().await,
+            // The commands go on under their shims, and the next `map` takes them over.
+            Err(stop) => {
+                self.control.close().await;
+                self.system.crash().await;
+                let code = ExitCode::from(stop.code());
+                let printed = print_rest(self.reporter, self.watching, self.signals, true).await;
+                match stop {
+                    Stop::Fatal(fatal) => Err(fatal),
+                    _ => printed.map(|()| code),
+                }
+            }
+        }
+    }
+
+    /// Waits for the running commands; a second interrupt kills them.
+    async fn drain(mut self) -> Result<ExitCode, Fatal> {
+        self.launches.drain();
+        match self.launches.count() {
+            0 if self.system.live_runs() == 0 => {}
+            // A command may have been started just now, and not be in the list yet.
+            0 => self.reporter.note("waiting for what is at work; Ctrl-C again kills it"),
+            n => {
+                let text = format!("waiting for {n} running commands; Ctrl-C again kills them");
+                self.reporter.note(&text);
+            }
+        }
+        // The control socket answers until the store is closed: one command that hangs can be cancelled.
+        let system = self.system.clone();
+        let mut drained = std::pin::pin!(system.drain());
+        let stop = tokio::select! {
+            biased;
+            stop = self.signals.next() => Some(stop),
+            () = &mut drained => None,
+        };
+        let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
+        let mut recorded = stop.is_none();
+        if let Some(Stop::Interrupt) = stop {
+            // Their runs record it and leave memory, which is what is waited for.
+            let mut stops = self.launches.stop_all();
+            let stopped = async {
+                // A panic in one is no reason to leave the others alone.
+                while stops.join_next().await.is_some() {}
+                drained.await;
+            };
+            recorded = tokio::select! {
+                biased;
+                () = self.signals.not_interrupt() => false,
+                () = tokio::time::sleep(STOP_WAIT) => false,
+                () = stopped => true,
+            };
+            // Before the next owner takes over what is not killed yet.
+            stops.shutdown().await;
+        }
+        // Before the folder is let go, whose next owner has a socket of its own.
+        self.control.close().await;
+        match recorded {
+            true => _ = self.system.shutdown().await,
+            false => self.system.crash().await,
+        }
+        let at_once = code != INTERRUPTED;
+        print_rest(self.reporter, self.watching, self.signals, at_once).await?;
+        Ok(ExitCode::from(code))
+    }
+}
+
+/// Lets the watchers print what they have, once the system that they watch has stopped, and says that
+/// this is not all. Whoever reads our output may have stopped reading: a signal ends that wait, and so
+/// does time, `at_once`.
+async fn print_rest(
+    reporter: Reporter,
+    mut watching: Watching,
+    mut signals: Signals,
+    at_once: bool,
+) -> Result<(), Fatal> {
+    let printed = async {
+        while watching.join_next().await.is_some() {}
+        reporter.finish(false).await
+    };
+    tokio::select! {
+        biased;
+        _ = signals.next() => Ok(()),
+        () = tokio::time::sleep(PRINT_WAIT), if at_once => Ok(()),
+        printed = printed => match printed {
+            Err(Stop::Fatal(fatal)) => Err(fatal),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn exit_code(totals: &Totals) -> ExitCode {
+    match totals.failed + totals.cancelled + totals.unreadable {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
