@@ -4,9 +4,10 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ghostlight_protocol::{AgentPath, Limits, RunId};
+use ghostlight_protocol::{AgentKey, AgentPath, Limits, RunId, RunKey};
 use ghostlight_storage as storage;
-use ghostlight_storage::Committer;
+use ghostlight_storage::records::LiveRecord;
+use ghostlight_storage::{Committer, Key, codec};
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, MessagingErr};
 use tokio::sync::{Notify, Semaphore};
@@ -206,9 +207,42 @@ impl Node {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether the runs of an agent are left to another system.
+    /// Whether the runs of an agent are left to another system, but for those of [`Node::rests_run`].
     pub(crate) fn rests(&self, agent: &AgentPath) -> bool {
         self.resume_only.as_ref().is_some_and(|only| !agent.is_within(only))
+    }
+
+    /// Whether a live run is left to another system. One that this system has begun, or entered, is
+    /// not, whoever its agent is: nobody else would wake it as long as this one lives.
+    pub(crate) async fn rests_run(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<bool, storage::Error> {
+        Ok(self.rests(agent) && !self.has_begun(agent, run).await?)
+    }
+
+    /// Whether a run is live, and this system has begun or entered it.
+    pub(crate) async fn has_begun(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<bool, storage::Error> {
+        let live = self.live_record(agent, run).await?;
+        Ok(live.is_some_and(|live| live.incarnation == self.incarnation))
+    }
+
+    /// What the index of live runs has of a run.
+    pub(crate) async fn live_record(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<Option<LiveRecord>, storage::Error> {
+        let key = Key::live(AgentKey::from(agent), run);
+        match self.committer.get(key.clone().into_bytes()).await? {
+            Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
+            None => Ok(None),
+        }
     }
 
     /// A fresh run id: 12 letters and digits.
@@ -259,7 +293,7 @@ impl Node {
                 return;
             }
             let needed = match lanes::look_around(&args).await {
-                Ok(found) => !node.rests(&args.path) && found.needs_agent(&args),
+                Ok(found) => found.needs_agent(&args),
                 // Whoever asks for the agent next is told of it.
                 Err(_) => false,
             };
