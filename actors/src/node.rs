@@ -28,6 +28,9 @@ use crate::registry::Kinds;
 use crate::timers::Timers;
 use crate::waits::Waits;
 
+/// The target of what is logged when a supervisor has ended.
+pub(crate) const SUPERVISION: &str = "ghostlight_actors::supervision";
+
 /// Everything that the actors of one system share. There is one a system, and no global state.
 pub(crate) struct Node {
     pub(crate) clock: Arc<dyn Clock>,
@@ -187,7 +190,9 @@ impl Node {
             () = agents.ended() => "agents",
         };
         let why = format!("the supervisor of all {supervised} has ended");
-        tracing::error!(why, "nothing goes on until the next start");
+        // Of a target of its own: a program that tells of a failed store itself may filter ours out, and
+        // this is a bug that has to be told whatever comes of it.
+        tracing::error!(target: SUPERVISION, why, "nothing goes on until the next start");
         let _ = self.failure.set(storage::Error::Poisoned { why });
         self.committer.fence();
         self.stop_now();
