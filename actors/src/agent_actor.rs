@@ -102,7 +102,7 @@ impl Actor for AgentActor {
         let mut state = AgentState {
             lanes: BTreeMap::new(),
             slots: found.slots,
-            resting: BTreeSet::new(),
+            resting: found.resting.into_iter().collect(),
             starting: BTreeMap::new(),
             provisional: BTreeSet::new(),
             deferred: VecDeque::new(),
@@ -124,10 +124,6 @@ impl Actor for AgentActor {
         }
         for run_id in found.lost {
             if planted(Planted::IgnoreLoss) {
-                continue;
-            }
-            if state.args.node.rests(&state.args.path) {
-                state.resting.insert(run_id);
                 continue;
             }
             // Whoever needs it nevertheless asks for it.
@@ -236,12 +232,6 @@ impl AgentState {
                 Operation::Cancel { reason: lanes::CLEARED.to_owned(), reply: oneshot::channel().0 }
             }
             RunRequest::Clear(reply, _) => Operation::Clear { reply },
-            RunRequest::Recover(None) if is_resting => return,
-            // Whether it waits in a queue, for a sleep, or was lost: nobody goes on with it.
-            RunRequest::Recover(Some(reply)) if self.rests() => {
-                let _ = reply.send(Ok(false));
-                return;
-            }
             RunRequest::Wake => Operation::Resume { cause: Cause::Woken, reply: None },
             RunRequest::Recover(reply) => Operation::Resume { cause: Cause::Orphaned, reply },
             RunRequest::Admit => match self.take_slot(&run_id) {

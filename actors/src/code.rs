@@ -91,6 +91,12 @@ impl Wake for CodeWaker {
     }
 }
 
+impl CodeWaker {
+    fn set_task(&self, task: Option<Waker>) {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = task;
+    }
+}
+
 impl Watch {
     pub(crate) fn new() -> Self {
         let waker = Arc::new(CodeWaker { woken: AtomicBool::new(false), task: Mutex::new(None) });
@@ -109,15 +115,13 @@ impl Watch {
         cx: &mut Context<'_>,
         code: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        {
-            let mut task = self.waker.task.lock().unwrap_or_else(PoisonError::into_inner);
-            if task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
-                *task = Some(cx.waker().clone());
-            }
-        }
-        self.waker.woken.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&self.waker));
+        // Whoever is woken until the task is known again is polled now.
+        self.waker.set_task(None);
         shared.polled(&waker);
+        self.waker.set_task(Some(cx.waker().clone()));
+        // Sees what whoever has woken the code did before.
+        self.waker.woken.swap(false, Ordering::AcqRel);
         let polled = code(&mut Context::from_waker(&waker));
         if polled.is_pending() {
             // Woken meanwhile: it has more to do, and does not stand still.

@@ -156,6 +156,7 @@ impl LaneEnd {
 }
 
 pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operation) -> LaneEnd {
+    let run = RunKey::new(&args.path, run_id);
     match operation {
         Operation::Start { start, reply, held } => start::start(args, &start, reply, held).await,
         Operation::StartAtCap { start, reply, cap, number } => {
@@ -176,7 +177,15 @@ pub(crate) async fn operate(args: &AgentArgs, run_id: &RunId, operation: Operati
             Entering::Again(cause) => resume::enter_again(args, run_id, cause, cancelled).await,
         },
         Operation::Resume { cause, reply } => {
-            let resumed = resume::resume(args, run_id, cause, None).await;
+            // Whether it waits for a sleep or was lost: nobody goes on with it here.
+            let resumed = match args.node.rests_run(&args.path, run).await {
+                Ok(true) => {
+                    let _ = reply.map(|reply| reply.send(Ok(false)));
+                    return LaneEnd::UNCHANGED;
+                }
+                Ok(false) => resume::resume(args, run_id, cause, None).await,
+                Err(error) => Err(error.into()),
+            };
             if let Some(reply) = reply {
                 let goes_on = |end: &LaneEnd| end.holds_slot != Some(false);
                 let _ = reply.send(resumed.as_ref().map(goes_on).map_err(Clone::clone));

@@ -4,9 +4,10 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ghostlight_protocol::{AgentPath, Limits, RunId};
+use ghostlight_protocol::{AgentKey, AgentPath, Limits, RunId, RunKey};
 use ghostlight_storage as storage;
-use ghostlight_storage::Committer;
+use ghostlight_storage::records::LiveRecord;
+use ghostlight_storage::{Committer, Key, codec};
 use ghostlight_supervisor::Supervisor;
 use ractor::{ActorId, MessagingErr};
 use tokio::sync::{Notify, Semaphore};
@@ -26,6 +27,9 @@ use crate::probe::{At, BeforeCode, Probe, Seen};
 use crate::registry::Kinds;
 use crate::timers::Timers;
 use crate::waits::Waits;
+
+/// The target of what is logged when a supervisor has ended.
+pub(crate) const SUPERVISION: &str = "ghostlight_actors::supervision";
 
 /// Everything that the actors of one system share. There is one a system, and no global state.
 pub(crate) struct Node {
@@ -186,7 +190,9 @@ impl Node {
             () = agents.ended() => "agents",
         };
         let why = format!("the supervisor of all {supervised} has ended");
-        tracing::error!(why, "nothing goes on until the next start");
+        // Of a target of its own: a program that tells of a failed store itself may filter ours out, and
+        // this is a bug that has to be told whatever comes of it.
+        tracing::error!(target: SUPERVISION, why, "nothing goes on until the next start");
         let _ = self.failure.set(storage::Error::Poisoned { why });
         self.committer.fence();
         self.stop_now();
@@ -206,9 +212,42 @@ impl Node {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether the runs of an agent are left to another system.
+    /// Whether the runs of an agent are left to another system, but for those of [`Node::rests_run`].
     pub(crate) fn rests(&self, agent: &AgentPath) -> bool {
         self.resume_only.as_ref().is_some_and(|only| !agent.is_within(only))
+    }
+
+    /// Whether a live run is left to another system. One that this system has begun, or entered, is
+    /// not, whoever its agent is: nobody else would wake it as long as this one lives.
+    pub(crate) async fn rests_run(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<bool, storage::Error> {
+        Ok(self.rests(agent) && !self.has_begun(agent, run).await?)
+    }
+
+    /// Whether a run is live, and this system has begun or entered it.
+    pub(crate) async fn has_begun(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<bool, storage::Error> {
+        let live = self.live_record(agent, run).await?;
+        Ok(live.is_some_and(|live| live.incarnation == self.incarnation))
+    }
+
+    /// What the index of live runs has of a run.
+    pub(crate) async fn live_record(
+        &self,
+        agent: &AgentPath,
+        run: RunKey,
+    ) -> Result<Option<LiveRecord>, storage::Error> {
+        let key = Key::live(AgentKey::from(agent), run);
+        match self.committer.get(key.clone().into_bytes()).await? {
+            Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
+            None => Ok(None),
+        }
     }
 
     /// A fresh run id: 12 letters and digits.
@@ -259,7 +298,7 @@ impl Node {
                 return;
             }
             let needed = match lanes::look_around(&args).await {
-                Ok(found) => !node.rests(&args.path) && found.needs_agent(&args),
+                Ok(found) => found.needs_agent(&args),
                 // Whoever asks for the agent next is told of it.
                 Err(_) => false,
             };

@@ -47,11 +47,11 @@ impl Timers {
 /// Wakes every run whose timer is due, for ever.
 pub(crate) async fn run(node: Arc<Node>) {
     let from_ms = if planted(Planted::PassOverdue) { node.clock.now_ms() } else { 0 };
-    let mut unreadable = BTreeSet::new();
+    let mut passed = Passed::default();
     loop {
         // What is set while we read is noticed after it.
         node.timers.earliest.store(u64::MAX, Ordering::Release);
-        let wait = match wake_due(&node, from_ms, &mut unreadable).await {
+        let wait = match wake_due(&node, from_ms, &mut passed).await {
             Ok(wait) => wait,
             Err(error) => {
                 tracing::error!(%error, "timers cannot be read");
@@ -66,12 +66,21 @@ pub(crate) async fn run(node: Arc<Node>) {
     }
 }
 
+/// The timers that are due and wake nobody, as long as this system lives.
+#[derive(Default)]
+struct Passed {
+    /// Those that cannot be read, and were reported.
+    unreadable: BTreeSet<Vec<u8>>,
+    /// Those of runs that are left to another system: their rows in the store are not read again.
+    resting: BTreeSet<Vec<u8>>,
+}
+
 /// Tells the parents of all runs that are due, and returns how long the next one takes. A timer that
-/// cannot be read keeps none of the others; `unreadable` has those that were reported.
+/// cannot be read keeps none of the others.
 async fn wake_due(
     node: &Arc<Node>,
     from_ms: u64,
-    unreadable: &mut BTreeSet<Vec<u8>>,
+    passed: &mut Passed,
 ) -> Result<Duration, storage::Error> {
     let now_ms = node.clock.now_ms();
     let mut told = false;
@@ -94,18 +103,22 @@ async fn wake_due(
                 return Ok(if told { left.min(TELL_AGAIN) } else { left });
             }
             match timer(&key, &entry.versioned.value) {
-                // Kept: its parent's type is not registered, it is left to another system, or cannot be entered
-                // before the next start.
+                // Kept: its parent's type is not registered, it cannot be entered before the next start, or
+                // is left to another system.
                 Ok((parent, run_id))
                     if !node.kinds.contains(parent.agent_type())
-                        || node.rests(&parent)
-                        || node.live.is_left(RunKey::new(&parent, &run_id)) => {}
+                        || node.live.is_left(RunKey::new(&parent, &run_id))
+                        || passed.resting.contains(key.as_bytes()) => {}
                 Ok((parent, run_id)) => {
+                    if node.rests_run(&parent, RunKey::new(&parent, &run_id)).await? {
+                        passed.resting.insert(key.into_bytes());
+                        continue;
+                    }
                     told = true;
                     node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
                 }
                 Err(error) => {
-                    if unreadable.insert(key.into_bytes()) {
+                    if passed.unreadable.insert(key.into_bytes()) {
                         tracing::error!(%error, "a timer that is due wakes nobody");
                     }
                 }

@@ -2,7 +2,8 @@
 //! what only the outside can tell, when it is entered again and asks in another order.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::support::Assistant;
 use crate::support::code::{Code, Data, assistant, begin, code, end};
 
 /// How long code may be in doubt.
@@ -353,4 +355,71 @@ async fn a_shared_step_whose_polled_clone_is_gone_holds_nobody_up() {
         })
     })
     .await;
+}
+
+/// What a combinator's futures have been woken in, and what they wake in turn.
+#[derive(Default)]
+struct Woken {
+    order: Mutex<Vec<usize>>,
+    changed: Condvar,
+    code: Mutex<Option<(Waker, tokio::task::Id)>>,
+}
+
+/// The waker of one future of a combinator. Woken by another task than that of the code, it takes its
+/// time, as a thread does that is interrupted there, and the code is polled meanwhile.
+struct Slow(usize, Arc<Woken>);
+
+impl Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        let Self(number, woken) = &*self;
+        let Some((code, task)) = woken.code.lock().unwrap().clone() else { return };
+        let mut order = woken.order.lock().unwrap();
+        if tokio::task::try_id() != Some(task) {
+            // From outside, so that another worker than this one polls it.
+            let code = code.clone();
+            std::thread::spawn(move || code.wake()).join().unwrap();
+            let limit = Duration::from_millis(200);
+            (order, _) = woken.changed.wait_timeout_while(order, limit, |o| o.is_empty()).unwrap();
+        }
+        order.push(*number);
+        drop(order);
+        woken.changed.notify_all();
+        code.wake();
+    }
+}
+
+/// Polls its futures in the order in which they are woken, and returns the order of their results.
+async fn in_order_of_wakes(mut futures: Vec<Track<'_>>) -> Vec<usize> {
+    let woken = Arc::new(Woken::default());
+    woken.order.lock().unwrap().extend(0..futures.len());
+    let mut ended = Vec::new();
+    std::future::poll_fn(|cx| {
+        *woken.code.lock().unwrap() = Some((cx.waker().clone(), tokio::task::id()));
+        let order = std::mem::take(&mut *woken.order.lock().unwrap());
+        for number in order {
+            let waker = Waker::from(Arc::new(Slow(number, Arc::clone(&woken))));
+            if futures[number].as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                ended.push(number);
+            }
+        }
+        if ended.len() == futures.len() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_wake_a_combinator_in_the_order_of_the_log_on_several_threads() {
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            let tracks = (0..3).map(|n| -> Track<'_> { Box::pin(step(cx, "s", n)) });
+            Ok(json!(in_order_of_wakes(tracks.collect()).await))
+        })
+    });
+    let system = System::in_memory().agent(Assistant).child(child).start().await.unwrap();
+    let assistant = system.agent::<Assistant>("a").unwrap();
+    for _ in 0..50 {
+        let order = assistant.run::<Code>(Value::Null).await.unwrap().completed().unwrap();
+        assert_eq!(order, json!([0, 1, 2]));
+    }
 }

@@ -31,6 +31,7 @@ mod races;
 mod registry;
 mod replay;
 mod resting;
+mod restless;
 mod steps;
 mod stopping;
 mod support;

@@ -138,3 +138,87 @@ async fn whoever_waits_for_a_run_that_rests_is_told_so() {
     })
     .await;
 }
+
+/// A parent whose start hook waits until the gate "start" is open.
+struct Slow(Bench);
+
+impl Agent for Slow {
+    const TYPE: &'static str = "Slow";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_start(Self::started);
+    }
+}
+
+impl Slow {
+    async fn started(&self, _: &AgentContext, run: RunInfo) -> Result<(), RunError> {
+        self.0.note(format!("start {}", run.run_id));
+        self.0.gate("start").await;
+        Ok(())
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn what_this_system_has_begun_itself_does_not_rest() {
+    bounded(async {
+        let (store, worker) = (MemoryStore::new(), Worker::default());
+        let started = async |store: &MemoryStore, only: Option<&str>| {
+            let mut builder = SystemBuilder::on_memory_store(store.clone()).seed(1);
+            if let Some(only) = only {
+                builder = builder.resume_only(AgentPath::root("Assistant", only).unwrap());
+            }
+            let system = builder.agent(Assistant).child(worker.clone()).start().await.unwrap();
+            let assistant = system.agent::<Assistant>("a").unwrap();
+            (system, assistant)
+        };
+        let (system, assistant) = started(&store, None).await;
+        assistant.start::<Worker>(Do::Sleep(60)).id("old").await.unwrap();
+        worker.bench.seen("leave old", 1).await;
+        system.crash().await;
+
+        let (system, assistant) = started(&store.reopen(), Some("b")).await;
+        let sleeper = assistant.start::<Worker>(Do::Sleep(3600)).id("sleeper").await.unwrap();
+        let early = sleeper.outcome();
+        let above = Do::Dispatch(vec![Do::Sleep(3600).kid("below")], Box::new(say("up")));
+        let above = assistant.start::<Worker>(above).id("above").await.unwrap();
+        tokio::time::sleep(HOUR / 2).await;
+        assert_eq!(system.live_runs(), 0);
+        assistant.evict().await.unwrap();
+        let late = assistant.attach::<Worker>("sleeper").await.unwrap().unwrap();
+        let (early, late, up) = tokio::join!(early, late.outcome(), above.outcome());
+        for outcome in [early, late, up] {
+            outcome.unwrap().completed().unwrap();
+        }
+        // Of an earlier process, and overdue.
+        let old = assistant.attach::<Worker>("old").await.unwrap().unwrap();
+        assert_eq!(old.outcome().await.unwrap_err().code(), "resting");
+        tokio::time::sleep(HOUR).await;
+        assert_eq!(worker.bench.count("enter old"), 1);
+        assert!(old.inspect().await.unwrap().unwrap().run.suspended);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_system_has_begun_goes_on_when_its_agent_crashes() {
+    bounded(async {
+        let worker = Worker::default();
+        let bench = &worker.bench;
+        let other = AgentPath::root("Slow", "b").unwrap();
+        let builder = SystemBuilder::on_memory_store(MemoryStore::new()).resume_only(other);
+        let builder = builder.agent(Slow(bench.clone())).child(worker.clone());
+        let system = builder.start().await.unwrap();
+        let slow = system.agent::<Slow>("a").unwrap();
+        let run = slow.start::<Worker>(say("x")).id("1").detached();
+        let (started, ()) = tokio::join!(run, async {
+            bench.seen("start 1", 1).await;
+            slow.turn(|_| async { panic!("a bug") }).await.unwrap_err();
+            bench.seen("start 1", 2).await;
+            bench.open("start");
+        });
+        started.unwrap().outcome().await.unwrap().completed().unwrap();
+    })
+    .await;
+}

@@ -7,7 +7,7 @@ use ghostlight_protocol::run::{Event, Phase};
 use ghostlight_protocol::{AgentKey, Failure, InterruptReason, NextAttempt, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::{LiveRecord, RunRecord, TimerRecord};
-use storage::{Changes, Expect, Key, codec};
+use storage::{Changes, Expect, Key};
 
 use super::cancel::try_cancel;
 use super::{
@@ -229,8 +229,7 @@ pub(super) async fn is_parked_here(
 }
 
 async fn began_here(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
-    let live = live(args, run).await?;
-    Ok(live.is_some_and(|live| live.incarnation == args.node.incarnation))
+    Ok(args.node.has_begun(&args.path, run).await?)
 }
 
 /// Whether a suspended run is to be entered, due or not: something has happened that it waits for,
@@ -240,16 +239,9 @@ async fn is_called(args: &AgentArgs, run: RunKey) -> Result<bool, Error> {
     if waits.is_outside(run) {
         return Ok(waits.is_called(run));
     }
-    let is_left = live(args, run).await?.is_some_and(|live| !live.waiting);
+    let live = args.node.live_record(&args.path, run).await?;
+    let is_left = live.is_some_and(|live| !live.waiting);
     Ok(is_left && !planted(Planted::ForgetWaiting))
-}
-
-async fn live(args: &AgentArgs, run: RunKey) -> Result<Option<LiveRecord>, Error> {
-    let key = Key::live(AgentKey::from(&args.path), run);
-    match args.node.committer.get(key.clone().into_bytes()).await? {
-        Some(read) => Ok(Some(codec::decode(&key, &read.value)?)),
-        None => Ok(None),
-    }
 }
 
 /// Counts a lost attempt, and decides about the next one. Returns how the run ends if there is none.

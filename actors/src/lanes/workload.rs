@@ -19,6 +19,8 @@ pub(crate) struct Workload {
     pub(crate) live: Vec<RunId>,
     /// Runs that nobody executes, and that neither a timer nor another run will wake.
     pub(crate) lost: Vec<RunId>,
+    /// Such runs that are left to another system.
+    pub(crate) resting: Vec<RunId>,
     /// How many runs wait in the queue, but for those of types that are not registered.
     pub(crate) queued: usize,
     pub(crate) next_queue_number: u64,
@@ -31,7 +33,7 @@ impl Workload {
         let is_left = |run_id| args.node.live.is_left(RunKey::new(&args.path, run_id));
         let now_ms = args.node.clock.now_ms();
         !self.lost.iter().all(is_left)
-            || self.queued > 0
+            || (self.queued > 0 && !args.node.rests(&args.path))
             || self.owed.iter().any(|(_, owed)| owed.due_ms <= now_ms)
     }
 }
@@ -44,6 +46,7 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
         slots: BTreeSet::new(),
         live: Vec::new(),
         lost: Vec::new(),
+        resting: Vec::new(),
         queued: 0,
         next_queue_number: 0,
         owed: Vec::new(),
@@ -61,7 +64,9 @@ pub(crate) async fn look_around(args: &AgentArgs) -> Result<Workload, Error> {
             && (!node.waits.is_outside(run) || node.waits.is_called(run))
             && node.kinds.executes(&record.agent_type)
         {
-            found.lost.push(run_id);
+            // As `Node::rests_run` has it.
+            let rests = node.rests(&args.path) && record.incarnation != node.incarnation;
+            if rests { &mut found.resting } else { &mut found.lost }.push(run_id);
         }
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use ghostlight_protocol::journal::{Mismatch, Outside};
+use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage::records::LogEntry;
 
 use super::{Done, Dormant, Frozen, Shared};
@@ -78,6 +78,7 @@ impl Shared {
         let waiting = inner.durable_wakers.split_off(&(number + 1));
         let woken = std::mem::replace(&mut inner.durable_wakers, waiting);
         wakers.extend(woken.into_values().flatten());
+        let mut has_completed = false;
         for done in done {
             let completed = match done {
                 Done::Call(call, result) => Some((call, result)),
@@ -85,16 +86,15 @@ impl Shared {
             };
             if let Some((call, result)) = completed {
                 inner.journal.complete(call, result);
+                has_completed = true;
             }
         }
-        if inner.journal.is_standing() {
-            let is_judged = wakers.is_empty() || inner.journal.is_caught_up();
-            let released = self.release(&mut inner, Outside::MayWake);
-            if released.is_empty() && !is_judged {
-                // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
-                wakers.extend(inner.code.clone());
-            }
-            wakers.extend(released);
+        // The code's own task releases what has completed, see `Shared::polled`. And whoever waited for the
+        // disk may be gone, where what the code waits for otherwise has yet to be judged.
+        if inner.journal.is_standing()
+            && (has_completed || !(wakers.is_empty() || inner.journal.is_caught_up()))
+        {
+            wakers.extend(inner.code.clone());
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);

@@ -11,8 +11,16 @@ use crate::messages::RunMsg;
 impl Shared {
     /// Called when the code is about to be polled, with its waker, the same in all its life. One clone
     /// of it is kept beside those that [`Shared::kept`] counts.
+    ///
+    /// Releases to code that stands still what has completed since. That is done here and at standstills,
+    /// in the code's own task alone: a combinator polls its futures in the order in which they are woken,
+    /// and two threads that woke one each would leave that order to chance.
     pub(crate) fn polled(&self, waker: &Waker) {
         let mut inner = self.lock();
+        let released = match inner.journal.is_standing() {
+            true => self.release(&mut inner, Outside::MayWake),
+            false => Vec::new(),
+        };
         inner.code.get_or_insert_with(|| waker.clone());
         if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
             inner.outside_told = true;
@@ -23,6 +31,8 @@ impl Shared {
             );
         }
         inner.journal.polled();
+        drop(inner);
+        released.into_iter().for_each(Waker::wake);
     }
 
     /// Waits until the run is cancelled.
@@ -127,7 +137,7 @@ impl Shared {
     /// Releases what is next to code that stands still, until somebody is there to take it. Returns the
     /// wakers of those and, last, of the code itself: a combinator that was woken and not polled since,
     /// or whose poller is gone, passes nothing on, and what follows is released at the next standstill.
-    pub(super) fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
+    fn release(&self, inner: &mut Inner, outside: Outside) -> Vec<Waker> {
         while inner.frozen.is_none() {
             let owes_cancel = self.owes_cancel();
             let mut wakers = Vec::new();

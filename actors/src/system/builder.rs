@@ -139,7 +139,8 @@ impl SystemBuilder {
 
     /// Goes on with the runs of one agent, and of those below it, alone. The runs of all others rest:
     /// they are neither resumed nor taken from a queue, and what is dispatched to an agent that queues
-    /// is queued, until a system starts that goes on with them. They are shown, tailed, cancelled and
+    /// is queued, until a system starts that goes on with them. What is dispatched to another of them is
+    /// executed here, and goes on here like any other run. Those that rest are shown, tailed, cancelled and
     /// cleared as ever; one that was being executed is entered once more by a cancel, to come to its
     /// end. Whoever waits for one is told [`Error::Resting`](crate::Error::Resting); a run that does
     /// waits until a system starts that goes on with both.

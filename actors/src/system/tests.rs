@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ghostlight_storage as storage;
@@ -46,4 +48,39 @@ async fn everybody_is_told_when_a_supervisor_has_ended() {
         assert!(asked.is_err());
         timeout(Duration::from_secs(1), system.shutdown()).await.expect("nothing to wait for");
     }
+}
+
+/// Counts the errors that are logged of a target.
+struct Errors(&'static str, Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == self.0 && *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_has_ended_is_told_where_a_failed_store_is_not() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let errors = Errors("ghostlight_actors::supervision", Arc::clone(&count));
+    let _default = tracing::subscriber::set_default(errors);
+    let system = System::in_memory().seed(1).child(Endless).start().await.unwrap();
+    let agent = system.agent::<Endless>("e").unwrap();
+    let run = agent.start::<Endless>(()).id("r").await.unwrap();
+    system.node().supervisors.get().unwrap().runs.cell().kill();
+    timeout(LIMIT, run.outcome()).await.expect("an answer").unwrap_err();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
 }
