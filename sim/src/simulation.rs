@@ -121,7 +121,8 @@ impl Simulation {
         self
     }
 
-    /// Takes a world for endless after so many groups of commits: 20,000 unless it is set.
+    /// Takes a world for endless after so many groups of commits, ten times as many messages of agents, or
+    /// ten times as many polls of code with nothing recorded in between: 20,000 unless it is set.
     pub fn commits_max(mut self, groups: u64) -> Self {
         self.commits_max = groups;
         self
@@ -358,17 +359,17 @@ impl Simulation {
 
     /// Finds the shortest plan that fails in the same way, and sees it fail once more.
     fn shrink(&self, found: &Plan, failed: Failed) -> Failure {
-        let commits_left = Cell::new(self.commits_max.saturating_mul(SHRINK_WORLDS));
+        let work_left = Cell::new(self.commits_max.saturating_mul(SHRINK_WORLDS));
         let fails = |plan: &Plan| {
-            let (commits, again) = match self.execute(plan) {
-                Ok(world) => (world.counts().commits, None),
-                Err(again) => (again.commits, Some(again)),
+            let (work, again) = match self.execute(plan) {
+                Ok(world) => (world.work(), None),
+                Err(again) => (again.work, Some(again)),
             };
-            commits_left.set(commits_left.get().saturating_sub(commits));
+            work_left.set(work_left.get().saturating_sub(work));
             again.filter(|again| again.violation.is_like(&failed.violation))
         };
         let mut plan =
-            shortest(found, TRIES_MAX, |plan| commits_left.get() > 0 && fails(plan).is_some());
+            shortest(found, TRIES_MAX, |plan| work_left.get() > 0 && fails(plan).is_some());
         let mut last = fails(&plan);
         let repeats = last.is_some();
         if !repeats {
@@ -463,12 +464,12 @@ struct Failed {
     violation: Violation,
     trace: Vec<Line>,
     warnings: BTreeSet<String>,
-    commits: u64,
+    work: u64,
 }
 
 impl Failed {
     fn of(world: &World, violation: Violation) -> Self {
-        let (warnings, commits) = (world.warnings(), world.counts().commits);
-        Self { violation, trace: world.take_trace(), warnings, commits }
+        let (warnings, work) = (world.warnings(), world.work());
+        Self { violation, trace: world.take_trace(), warnings, work }
     }
 }

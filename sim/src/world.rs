@@ -77,6 +77,9 @@ struct Inner {
     jumped_ms: i64,
     counts: Counts,
     commits_max: u64,
+    /// How often code was polled, and how often since something was recorded.
+    polls: u64,
+    polls_since: u64,
     life_max: Duration,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
@@ -117,6 +120,8 @@ impl World {
             jumped_ms: 0,
             counts: Counts::default(),
             commits_max,
+            polls: 0,
+            polls_since: 0,
             life_max,
             disk_busy: Duration::ZERO,
             settled: false,

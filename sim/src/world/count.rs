@@ -9,6 +9,10 @@ use crate::plan::{Counter, Fault};
 /// More messages than this for each group of commits are a system that goes in circles.
 const MESSAGES_A_COMMIT: u64 = 10;
 
+/// More polls of code than this for each group of commits that a world may have, with nothing recorded in
+/// between, are code that never comes to an end.
+const POLLS_A_COMMIT: u64 = 10;
+
 /// How much has happened in a world.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -31,6 +35,9 @@ impl World {
     pub(crate) fn count(&self, counter: Counter) -> (u64, Vec<Fault>, Duration) {
         let mut inner = self.lock();
         let lives = inner.counts.lives;
+        if counter == Counter::Commit {
+            inner.polls_since = 0;
+        }
         let at = match counter {
             Counter::Commit => &mut inner.counts.commits,
             Counter::Message => &mut inner.counts.messages,
@@ -43,7 +50,11 @@ impl World {
         let at = if counter == Counter::Life { lives } else { *at };
         let Counts { commits, messages, .. } = inner.counts;
         if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
-            let text = format!("it has not in {commits} groups of commits, {messages} messages");
+            let text = format!(
+                "it has not in {commits} groups of commits and {messages} messages, at a virtual time of {:?}; {} sets how much is endless",
+                inner.now(),
+                limit(inner.commits_max)
+            );
             inner.violate("a world comes to its end", text);
             self.shared.ended.notify_one();
         }
@@ -57,11 +68,39 @@ impl World {
         (at, faults, latency)
     }
 
+    /// Code is about to be polled: that counts until something is recorded, whether virtual time goes on
+    /// meanwhile or not.
+    pub(crate) fn count_poll(&self, who: &str) {
+        let mut inner = self.lock();
+        inner.polls += 1;
+        inner.polls_since += 1;
+        if inner.polls_since / POLLS_A_COMMIT > inner.commits_max {
+            let text = format!(
+                "{who} goes on and on: {} polls, and nothing recorded, until a virtual time of {:?}; {} sets how much is endless",
+                inner.polls_since,
+                inner.now(),
+                limit(inner.commits_max)
+            );
+            inner.violate("a world comes to its end", text);
+            self.shared.ended.notify_one();
+        }
+    }
+
+    /// How much work the world was, in groups of commits.
+    pub(crate) fn work(&self) -> u64 {
+        let inner = self.lock();
+        inner.counts.commits + inner.polls / POLLS_A_COMMIT
+    }
+
     /// A fault has found something to act on, and acts.
     pub(crate) fn strike(&self, fault: Fault) {
         self.lock().counts.struck += 1;
         self.tell(&Event::Fault(fault));
     }
+}
+
+fn limit(commits_max: u64) -> String {
+    format!("Simulation::commits_max, which is {commits_max},")
 }
 
 /// Whether one of the faults of a group kills the process. A disk that fails before ends the life in its
