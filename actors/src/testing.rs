@@ -61,6 +61,12 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
     entry.end.unwrap_or_else(|mismatch| Err(mismatch.into()))
 }
 
+/// Whether agents of a type have a finish hook, so that every run that ends owes them one; `false` if the
+/// type is not registered.
+pub fn has_finish_hook(system: &System, agent_type: &str) -> bool {
+    system.node().kinds.get(agent_type).is_ok_and(|kind| kind.hooks.finish.is_some())
+}
+
 /// Kills the actor of an agent where it stands, as a bug in it would; its supervisor restarts it, and
 /// its runs go on. Returns whether the agent was in memory.
 pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ghostlight::{AgentPath, Clock, System};
+use ghostlight::{AgentPath, Clock, System, testing};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -312,8 +312,11 @@ impl World {
                 let settings = system.agent_settings(&agent_type).ok()?;
                 Some((agent_type, settings.max_concurrent_runs?))
             };
-            let caps = system.agent_types().into_iter().filter_map(cap).collect();
-            Arc::make_mut(&mut inner.durable).set_caps(caps);
+            let types = system.agent_types();
+            let hooked = types.iter().filter(|of| testing::has_finish_hook(system, of)).cloned();
+            let durable = Arc::make_mut(&mut inner.durable);
+            durable.set_hooked(hooked.collect());
+            durable.set_caps(types.into_iter().filter_map(cap).collect());
         }
         inner.system = system;
     }

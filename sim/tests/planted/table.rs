@@ -70,7 +70,7 @@ const TABLE: &[Row] = &[
     row(AcknowledgeEarly, office, &["what callers were told stays true"], 1),
     row(DropOwed, office, &["what is owed is delivered"], 1),
     row(DeliverTwice, office, &["what is owed is delivered"], 1),
-    row(OweNothing, office, &["the boss was told of every end"], 1),
+    row(OweNothing, office, &["what is owed is delivered"], 1),
     row(ForgetLive, office, &["the index of live runs tells the truth"], 1),
     row(KeepLive, office, &["the index of live runs tells the truth"], 1),
     row(SwallowCancel, cancelled, &["what callers were told stays true"], 1),
