@@ -92,11 +92,19 @@ pub enum Planted {
     TurnsAtOnce,
     /// The simulated process survives its kill.
     SurviveKill,
+    /// The simulated disk goes on after it has failed.
+    SurviveFailure,
+    /// An agent survives its crash.
+    SurviveAgentCrash,
+    /// A run survives the crash of its actor.
+    SurviveRunCrash,
+    /// An agent answers that it leaves memory, and stays.
+    SurviveEviction,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::AcknowledgeEarly,
         Self::AcknowledgeFailed,
         Self::GoOnAfterFailure,
@@ -140,6 +148,10 @@ impl Planted {
         Self::PanicInActor,
         Self::TurnsAtOnce,
         Self::SurviveKill,
+        Self::SurviveFailure,
+        Self::SurviveAgentCrash,
+        Self::SurviveRunCrash,
+        Self::SurviveEviction,
     ];
 }
 

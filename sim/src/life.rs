@@ -315,6 +315,7 @@ impl Probe for Watch {
         }
         self.0.tell(&Event::System(seen));
         if let Seen::Handled { agent } = seen {
+            self.0.judge_handled(agent);
             let (message, faults, _) = self.0.count(Counter::Message);
             self.0.trace_message(agent, message);
             for fault in faults {

@@ -3,6 +3,7 @@
 mod count;
 mod disk;
 mod judge;
+mod strike;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -87,7 +88,10 @@ struct Inner {
     settled: bool,
     warnings: BTreeSet<String>,
     killed: bool,
-    kills_due: u64,
+    /// The fault that this life must not outlive.
+    doom: Option<Fault>,
+    /// The actors of agents that must not go on, and what has befallen them.
+    gone: BTreeMap<u64, (AgentPath, Fault)>,
     kills: u64,
     store_failed: bool,
     violation: Option<Violation>,
@@ -127,7 +131,8 @@ impl World {
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
-            kills_due: 0,
+            doom: None,
+            gone: BTreeMap::new(),
             kills: 0,
             store_failed: false,
             violation: None,
@@ -275,6 +280,8 @@ impl World {
         inner.began = Some(Instant::now());
         inner.killed = false;
         inner.store_failed = false;
+        inner.doom = None;
+        inner.gone.clear();
         let life = inner.life;
         inner.line("life", "", format!("life {life} of the process begins"));
         let left = inner.left.take();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::World;
-use crate::invariant::Event;
 use crate::plan::{Counter, Fault};
 
 /// More messages than this for each group of commits are a system that goes in circles.
@@ -63,7 +62,7 @@ impl World {
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
-        inner.kills_due += u64::from(is_killed(&faults));
+        inner.doom = faults.iter().copied().find(|fault| fault.ends_life()).or(inner.doom);
         let latency = inner.plan.latency();
         (at, faults, latency)
     }
@@ -91,25 +90,8 @@ impl World {
         let inner = self.lock();
         inner.counts.commits + inner.polls / POLLS_A_COMMIT
     }
-
-    /// A fault has found something to act on, and acts.
-    pub(crate) fn strike(&self, fault: Fault) {
-        self.lock().counts.struck += 1;
-        self.tell(&Event::Fault(fault));
-    }
 }
 
 fn limit(commits_max: u64) -> String {
     format!("Simulation::commits_max, which is {commits_max},")
-}
-
-/// Whether one of the faults of a group kills the process. A disk that fails before ends the life in its
-/// own way.
-fn is_killed(faults: &[Fault]) -> bool {
-    let before_sync = |fault: &&Fault| matches!(fault, Fault::KillTorn(_) | Fault::Fail(_));
-    faults.contains(&Fault::KillBefore)
-        || match faults.iter().find(before_sync) {
-            Some(fault) => fault.is_kill(),
-            None => faults.contains(&Fault::KillAfter),
-        }
 }

@@ -44,6 +44,9 @@ fn sprint_by_chance() -> Simulation {
 fn sprint_evicted() -> Simulation {
     Simulation::new(Sprint).evict_at_every_turn()
 }
+fn sprint_crashed() -> Simulation {
+    Simulation::new(Sprint).crash_parent_at_every_turn()
+}
 fn cancelled() -> Simulation {
     Simulation::new(Cancelled).crash_at_every_commit()
 }
@@ -131,7 +134,16 @@ const TABLE: &[Row] = &[
     row(ForgetPurge, clear, &["everything comes to an end"], 110),
     row(ForgetWaiting, office, &["the drive comes to an end"], 110),
     // A crash that does nothing proves nothing.
-    row(SurviveKill, sprint, &["a kill ends a life"], 2),
+    row(SurviveKill, sprint, &["a fault does what it says"], 2),
+    row(SurviveFailure, sprint_by_chance, &["a fault does what it says"], 60),
+    row(SurviveAgentCrash, sprint_crashed, &["a fault does what it says"], 5),
+    row(SurviveEviction, sprint_evicted, &["a fault does what it says"], 5),
+    row(
+        SurviveRunCrash,
+        sprint_by_chance,
+        &["an attempt is lost with its process or actor alone"],
+        60,
+    ),
 ];
 
 /// Longer than anything takes here, and short enough that what is stuck costs little.
