@@ -148,7 +148,8 @@ impl Simulation {
         self
     }
 
-    /// Executes this plan alone, whatever else was asked for.
+    /// Executes this plan alone, whatever else was asked for. If it has faults, and none of them strikes, that
+    /// is a failure.
     pub fn plan(mut self, plan: Plan) -> Self {
         self.plan = Some(plan);
         self
@@ -202,7 +203,10 @@ impl Simulation {
         if let Some(plan) = &self.plan {
             let calm = self.calm(&mut Report::default())?.counts();
             (report.calm_commits, report.calm_messages) = (calm.commits, calm.messages);
-            self.one(plan, &mut report)?;
+            let world = self.one(plan, &mut report)?;
+            if report.faults > 0 && report.struck == 0 {
+                return Err(Box::new(self.strikes_nothing(plan, &world)));
+            }
             return Ok(report);
         }
         let world = self.calm(&mut report)?;
@@ -388,6 +392,23 @@ impl Simulation {
             repeats,
             trace,
             warnings,
+        }
+    }
+
+    /// The failure of a plan that was asked for, and proves nothing.
+    fn strikes_nothing(&self, plan: &Plan, world: &World) -> Failure {
+        let text = "nothing has struck, which proves nothing: the places of its faults were not reached, or had nothing to act on";
+        Failure {
+            scenario: self.scenario.name(),
+            invariant: "a plan strikes".to_owned(),
+            text: text.to_owned(),
+            plans: 1,
+            found: plan.clone(),
+            command: (self.command)(plan),
+            plan: plan.clone(),
+            repeats: true,
+            trace: world.take_trace(),
+            warnings: world.warnings(),
         }
     }
 
