@@ -36,6 +36,8 @@ pub enum Planted {
     ResumeExecuted,
     /// A dispatch leaves the run out of the index of live runs.
     ForgetLive,
+    /// A start passes over the index of live runs.
+    ForgetRunning,
     /// An ended run stays in the index of live runs.
     KeepLive,
     /// A cancel is answered, and nothing else.
@@ -104,7 +106,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::AcknowledgeEarly,
         Self::AcknowledgeFailed,
         Self::GoOnAfterFailure,
@@ -120,6 +122,7 @@ impl Planted {
         Self::ResumeTwice,
         Self::ResumeExecuted,
         Self::ForgetLive,
+        Self::ForgetRunning,
         Self::KeepLive,
         Self::SwallowCancel,
         Self::ForgetCancel,

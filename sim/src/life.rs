@@ -229,8 +229,11 @@ async fn settle(world: &World) -> LifeEnd {
                 return LifeEnd::Killed;
             }
             // Nobody who reads is cut off.
-            if world.durable(Durable::is_settled) && world.observers().are_done() {
-                return LifeEnd::Settled;
+            if world.durable(Durable::is_settled) {
+                world.observers().observe_the_rest();
+                if world.observers().are_done() {
+                    return LifeEnd::Settled;
+                }
             }
         }
     };

@@ -296,7 +296,9 @@ impl World {
         }
         let recorded = self
             .durable(|durable| durable.runs().filter_map(|(_, run)| run.path.clone()).collect());
-        self.shared.observers.begin_life(recorded);
+        // Of the life and of where the one before was lost, so that the same seed has all cases.
+        let of = self.seed().wrapping_mul(1_000_003).wrapping_add(self.counts().commits);
+        self.shared.observers.begin_life(recorded, &mut fastrand::Rng::with_seed(of));
         self.tell(&Event::LifeBegan);
     }
 

@@ -107,6 +107,7 @@ const TABLE: &[Row] = &[
     row(PartsLast, retry, &["observers see what is durable, once and in order"], 1),
     row(ReuseNumber, sprint, &["a run has one sequence of frames"], 10),
     row(ForgetOwed, order, &["everything comes to an end"], 73),
+    row(ForgetRunning, errands, &["everything comes to an end"], 60),
     row(SkipStartHook, hooks, &["only who was admitted is executed"], 10),
     row(ResumeTwice, sprint, &["a run is executed by one at a time"], 10),
     row(ResumeExecuted, sprint_evicted, &["the drive succeeds"], 5),
