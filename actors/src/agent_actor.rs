@@ -352,6 +352,9 @@ impl AgentState {
             for reply in self.evicting.drain(..) {
                 let _ = reply.send(Ok(()));
             }
+            if planted(Planted::SurviveEviction) {
+                return;
+            }
             return self.leave(myself);
         }
         self.watch_idleness(myself);

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ghostlight_protocol::planted::{Planted, planted};
 use ghostlight_protocol::{AgentPath, Limits, RunKey};
 use ghostlight_storage::records::{LogEntry, StoredCall};
 use ghostlight_storage::{Committer, MemoryStore};
@@ -61,14 +62,25 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
     entry.end.unwrap_or_else(|mismatch| Err(mismatch.into()))
 }
 
+/// Whether agents of a type have a finish hook, so that every run that ends owes them one; `false` if the
+/// type is not registered.
+pub fn has_finish_hook(system: &System, agent_type: &str) -> bool {
+    system.node().kinds.get(agent_type).is_ok_and(|kind| kind.hooks.finish.is_some())
+}
+
 /// Kills the actor of an agent where it stands, as a bug in it would; its supervisor restarts it, and
 /// its runs go on. Returns whether the agent was in memory.
 pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {
     let actor = system.node().agents.get(agent);
-    if let Some(actor) = &actor {
+    if let Some(actor) = actor.as_ref().filter(|_| !planted(Planted::SurviveAgentCrash)) {
         actor.kill();
     }
     actor.is_some()
+}
+
+/// Which actor an agent in memory has, as a number that no other actor of this process has had.
+pub fn actor_of(system: &System, agent: &AgentPath) -> Option<u64> {
+    system.node().agents.get(agent).map(|actor| actor.get_id().pid())
 }
 
 /// Kills the actor of a run where it stands, as a bug in it would; its parent recovers the run, which
@@ -76,7 +88,7 @@ pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {
 pub fn crash_run(system: &System, run: &AgentPath) -> bool {
     let Some((parent, run_id)) = run.parent() else { return false };
     let actor = system.node().live.get(RunKey::new(&parent, &run_id));
-    if let Some(actor) = &actor {
+    if let Some(actor) = actor.as_ref().filter(|_| !planted(Planted::SurviveRunCrash)) {
         actor.kill();
     }
     actor.is_some()

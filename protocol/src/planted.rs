@@ -36,6 +36,8 @@ pub enum Planted {
     ResumeExecuted,
     /// A dispatch leaves the run out of the index of live runs.
     ForgetLive,
+    /// A start passes over the index of live runs.
+    ForgetRunning,
     /// An ended run stays in the index of live runs.
     KeepLive,
     /// A cancel is answered, and nothing else.
@@ -92,11 +94,19 @@ pub enum Planted {
     TurnsAtOnce,
     /// The simulated process survives its kill.
     SurviveKill,
+    /// The simulated disk goes on after it has failed.
+    SurviveFailure,
+    /// An agent survives its crash.
+    SurviveAgentCrash,
+    /// A run survives the crash of its actor.
+    SurviveRunCrash,
+    /// An agent answers that it leaves memory, and stays.
+    SurviveEviction,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 48] = [
         Self::AcknowledgeEarly,
         Self::AcknowledgeFailed,
         Self::GoOnAfterFailure,
@@ -112,6 +122,7 @@ impl Planted {
         Self::ResumeTwice,
         Self::ResumeExecuted,
         Self::ForgetLive,
+        Self::ForgetRunning,
         Self::KeepLive,
         Self::SwallowCancel,
         Self::ForgetCancel,
@@ -140,6 +151,10 @@ impl Planted {
         Self::PanicInActor,
         Self::TurnsAtOnce,
         Self::SurviveKill,
+        Self::SurviveFailure,
+        Self::SurviveAgentCrash,
+        Self::SurviveRunCrash,
+        Self::SurviveEviction,
     ];
 }
 

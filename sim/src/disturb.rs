@@ -109,21 +109,28 @@ pub(crate) fn cancel(world: &World) {
 /// An agent has handled a message, and something befalls it.
 pub(crate) fn befall(world: &World, agent: &AgentPath, fault: Fault) {
     let Some(system) = world.system() else { return };
+    let actor = testing::actor_of(&system, agent);
     match fault {
         Fault::CrashParent => {
             world.trace("fault", format!("{agent} crashes"));
             if testing::crash_agent(&system, agent) {
+                if let Some(actor) = actor {
+                    world.must_be_gone(actor, agent, fault);
+                }
                 world.strike(fault);
                 world.tell(&Event::AgentCrashed { agent });
             }
         }
         Fault::Evict => {
             world.trace("fault", format!("{agent} is evicted"));
-            if let Ok(agent) = system.agent_at(agent) {
-                let world = world.clone();
+            if let Ok(handle) = system.agent_at(agent) {
+                let (world, agent) = (world.clone(), agent.clone());
                 // It answers as it leaves, which a crash may forestall.
                 tokio::spawn(async move {
-                    if agent.evict().await.is_ok() {
+                    if handle.evict().await.is_ok() {
+                        if let Some(actor) = actor {
+                            world.must_be_gone(actor, &agent, fault);
+                        }
                         world.strike(fault);
                     }
                 });

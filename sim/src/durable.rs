@@ -24,6 +24,7 @@ pub struct Change {
 pub struct Durable {
     runs: BTreeMap<RunKey, DurableRun>,
     caps: BTreeMap<String, usize>,
+    hooked: BTreeSet<String>,
 }
 
 /// What is durable of one run.
@@ -75,6 +76,15 @@ impl Durable {
 
     pub(crate) fn set_caps(&mut self, caps: BTreeMap<String, usize>) {
         self.caps = caps;
+    }
+
+    /// The types of agents that have a finish hook, which the end of every run of theirs is owed to.
+    pub fn hooked(&self) -> &BTreeSet<String> {
+        &self.hooked
+    }
+
+    pub(crate) fn set_hooked(&mut self, hooked: BTreeSet<String>) {
+        self.hooked = hooked;
     }
 
     /// One run.

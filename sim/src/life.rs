@@ -175,7 +175,8 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
         });
         let Ok(driven) = tokio::time::timeout(world.life_max(), driven).await else {
-            world.violated("the drive comes to an end", stuck(world, "the drive"));
+            let text = stuck(world, "the drive", &life_max(world));
+            world.violated("the drive comes to an end", text);
             return LifeEnd::Violated;
         };
         match driven {
@@ -201,7 +202,8 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         },
         end = life => end,
         () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
-            world.violated("every start succeeds", stuck(world, "the start or the drive"));
+            let text = stuck(world, "the start or the drive", &life_max(world));
+            world.violated("every start succeeds", text);
             LifeEnd::Violated
         }
     };
@@ -227,34 +229,57 @@ async fn settle(world: &World) -> LifeEnd {
                 return LifeEnd::Killed;
             }
             // Nobody who reads is cut off.
-            if world.durable(Durable::is_settled) && world.observers().are_done() {
-                return LifeEnd::Settled;
+            if world.durable(Durable::is_settled) {
+                world.observers().observe_the_rest();
+                if world.observers().are_done() {
+                    return LifeEnd::Settled;
+                }
             }
         }
     };
     match tokio::time::timeout(SETTLE_MAX.min(world.life_max()), wait).await {
         Ok(end) => end,
         Err(_) => {
-            world.violated("everything comes to an end", stuck(world, "an observer of a run"));
+            let limit = match world.life_max() {
+                shorter if shorter < SETTLE_MAX => life_max(world),
+                _ => format!("SETTLE_MAX is {}", days(SETTLE_MAX)),
+            };
+            let text = stuck(world, "an observer of a run", &limit);
+            world.violated("everything comes to an end", text);
             LifeEnd::Violated
         }
     }
 }
 
-/// What is not done; `waits` is who waits if every run is.
-fn stuck(world: &World, waits: &str) -> String {
+/// What is not done by a limit; `waits` is who waits if every run is.
+fn stuck(world: &World, waits: &str, limit: &str) -> String {
     let left = world.durable(|durable| {
         let open = durable.runs().filter(|(_, run)| !run.is_settled());
         let names = open.filter_map(|(_, run)| run.path.as_ref().map(AgentPath::to_string));
         names.collect::<Vec<_>>()
     });
     if left.is_empty() {
-        return format!("after a long time {waits} still waits, and no run is open");
+        return format!(
+            "after all this virtual time {waits} still waits, and no run is open ({limit})"
+        );
     }
     format!(
-        "after a long time these are not done: {} (a step that waits for a thread of its own, a socket or a process looks like this: virtual time passes it by)",
+        "after all this virtual time these are not done: {} ({limit}; a step that waits for a thread of its own, a socket or a process looks like this, too: virtual time passes it by)",
         left.join(", ")
     )
+}
+
+fn life_max(world: &World) -> String {
+    format!("Simulation::life_max is {}", days(world.life_max()))
+}
+
+fn days(time: Duration) -> String {
+    match time.as_secs() {
+        secs if secs > 0 && secs.is_multiple_of(24 * 3600) => {
+            format!("{} days", secs / (24 * 3600))
+        }
+        _ => format!("{time:?}"),
+    }
 }
 
 /// Passes what the system tells of itself on to those who check.
@@ -293,6 +318,7 @@ impl Probe for Watch {
         }
         self.0.tell(&Event::System(seen));
         if let Seen::Handled { agent } = seen {
+            self.0.judge_handled(agent);
             let (message, faults, _) = self.0.count(Counter::Message);
             self.0.trace_message(agent, message);
             for fault in faults {

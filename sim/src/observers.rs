@@ -32,6 +32,8 @@ pub(crate) struct Observers {
 #[derive(Debug, Default)]
 struct Inner {
     unobserved: VecDeque<AgentPath>,
+    /// Runs that nobody asks for until everything is done: the system has to go on with them by itself.
+    alone: VecDeque<AgentPath>,
     /// How many tails there were, in all lives.
     tails: u64,
     /// How many observers of this life have not come to the end of their run.
@@ -46,11 +48,24 @@ impl Observers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A life begins, and so do the observers of all that is recorded.
-    pub(crate) fn begin_life(&self, recorded: VecDeque<AgentPath>) {
+    /// A life begins, and so do the observers of what is recorded: of all runs, of some, or, in every other
+    /// life, of none, for whoever is read is brought into memory by that.
+    pub(crate) fn begin_life(&self, recorded: VecDeque<AgentPath>, chance: &mut fastrand::Rng) {
+        let share = chance.u8(..4).saturating_sub(1);
+        let observed = |_: &AgentPath| chance.u8(..2) < share;
+        let (unobserved, alone) = recorded.into_iter().partition(observed);
         let mut inner = self.lock();
-        inner.unobserved = recorded;
+        (inner.unobserved, inner.alone) = (unobserved, alone);
         inner.reading = 0;
+    }
+
+    /// Everything is done: lets the runs be observed that were left alone.
+    pub(crate) fn observe_the_rest(&self) {
+        let mut inner = self.lock();
+        let alone = std::mem::take(&mut inner.alone);
+        inner.unobserved.extend(alone);
+        drop(inner);
+        self.begun.notify_one();
     }
 
     /// Lets runs be observed that were recorded just now.

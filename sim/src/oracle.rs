@@ -15,7 +15,7 @@
 //! | a client's picture is the same however often it connects | `clients` |
 //! | whatever a caller was told (dispatch, cancel, clear, outcome, inspection, milestone) stays true | `callers` |
 //! | a recorded cancel ends the run as aborted, and reaches what it waits for | `cancels` |
-//! | at most one successful delivery a slot; an undelivered one is tried again for ever | `deliveries` |
+//! | every end is owed to the finish hook; at most one successful delivery a slot; an undelivered one is tried again for ever | `deliveries` |
 //! | executions never exceed the cap; the queue is first come, first served | `cap` |
 //! | what lives is found by the next start, what has ended is in no index | `index` |
 //! | a cleared run is gone, and its id is not used again | `tombstones` |

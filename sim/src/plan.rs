@@ -71,8 +71,10 @@ impl Fault {
     /// two lives, in ms: ten years.
     pub const SHIFT_MS_MAX: u64 = 3653 * 24 * 3600 * 1000;
 
-    pub(crate) fn is_kill(self) -> bool {
-        matches!(self, Self::KillBefore | Self::KillTorn(_) | Self::KillAfter)
+    /// Whether the life in which it strikes does not come to its own end.
+    pub(crate) fn ends_life(self) -> bool {
+        let kills = matches!(self, Self::KillBefore | Self::KillTorn(_) | Self::KillAfter);
+        kills || matches!(self, Self::Fail(_) | Self::FailRead)
     }
 
     /// Every way to be killed at a group of so many batches that leaves something else on the disk; of

@@ -104,7 +104,9 @@ pub(crate) fn polled_now() -> Option<String> {
 /// Code is about to be polled on this thread.
 pub(crate) fn polling(who: &impl fmt::Display) {
     if let Some(life) = life() {
-        *lock(&life.polling) = Some(Polling { who: who.to_string(), since: now() });
+        let who = who.to_string();
+        life.world.count_poll(&who);
+        *lock(&life.polling) = Some(Polling { who, since: now() });
     }
 }
 

@@ -3,12 +3,13 @@
 mod count;
 mod disk;
 mod judge;
+mod strike;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ghostlight::{AgentPath, Clock, System};
+use ghostlight::{AgentPath, Clock, System, testing};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -77,6 +78,9 @@ struct Inner {
     jumped_ms: i64,
     counts: Counts,
     commits_max: u64,
+    /// How often code was polled, and how often since something was recorded.
+    polls: u64,
+    polls_since: u64,
     life_max: Duration,
     /// How long the disk has kept its users waiting.
     disk_busy: Duration,
@@ -84,7 +88,10 @@ struct Inner {
     settled: bool,
     warnings: BTreeSet<String>,
     killed: bool,
-    kills_due: u64,
+    /// The fault that this life must not outlive.
+    doom: Option<Fault>,
+    /// The actors of agents that must not go on, and what has befallen them.
+    gone: BTreeMap<u64, (AgentPath, Fault)>,
     kills: u64,
     store_failed: bool,
     violation: Option<Violation>,
@@ -117,12 +124,15 @@ impl World {
             jumped_ms: 0,
             counts: Counts::default(),
             commits_max,
+            polls: 0,
+            polls_since: 0,
             life_max,
             disk_busy: Duration::ZERO,
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
-            kills_due: 0,
+            doom: None,
+            gone: BTreeMap::new(),
             kills: 0,
             store_failed: false,
             violation: None,
@@ -270,6 +280,8 @@ impl World {
         inner.began = Some(Instant::now());
         inner.killed = false;
         inner.store_failed = false;
+        inner.doom = None;
+        inner.gone.clear();
         let life = inner.life;
         inner.line("life", "", format!("life {life} of the process begins"));
         let left = inner.left.take();
@@ -284,7 +296,9 @@ impl World {
         }
         let recorded = self
             .durable(|durable| durable.runs().filter_map(|(_, run)| run.path.clone()).collect());
-        self.shared.observers.begin_life(recorded);
+        // Of the life and of where the one before was lost, so that the same seed has all cases.
+        let of = self.seed().wrapping_mul(1_000_003).wrapping_add(self.counts().commits);
+        self.shared.observers.begin_life(recorded, &mut fastrand::Rng::with_seed(of));
         self.tell(&Event::LifeBegan);
     }
 
@@ -307,8 +321,11 @@ impl World {
                 let settings = system.agent_settings(&agent_type).ok()?;
                 Some((agent_type, settings.max_concurrent_runs?))
             };
-            let caps = system.agent_types().into_iter().filter_map(cap).collect();
-            Arc::make_mut(&mut inner.durable).set_caps(caps);
+            let types = system.agent_types();
+            let hooked = types.iter().filter(|of| testing::has_finish_hook(system, of)).cloned();
+            let durable = Arc::make_mut(&mut inner.durable);
+            durable.set_hooked(hooked.collect());
+            durable.set_caps(types.into_iter().filter_map(cap).collect());
         }
         inner.system = system;
     }

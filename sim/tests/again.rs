@@ -122,6 +122,14 @@ fn a_program_without_cargo_is_repeated_as_it_was_started() {
 }
 
 #[test]
+fn a_plan_of_the_environment_that_strikes_nothing_fails_a_test() {
+    let mut command = this_test(&["mailing", "--exact"]);
+    command.env(PLAN, "kill-before@9999");
+    let told = fail(command);
+    assert!(told.contains("nothing has struck, which proves nothing"), "{told}");
+}
+
+#[test]
 fn a_text_that_is_no_plan_fails_a_test() {
     for text in ["kill-befor@1", "seed=x", "kill-before@1 \u{1F47B}"] {
         let mut command = this_test(&["mailing", "--exact"]);

@@ -336,8 +336,11 @@ fn a_run_that_is_missing_after_a_crash_is_caught() {
 #[test]
 fn a_fault_that_finds_nothing_to_act_on_has_not_struck() {
     let nothing_there = "cancel@1 duplicate@1".parse().unwrap();
-    let report = Simulation::new(Payment(Mistake::None)).plan(nothing_there).check();
-    assert_eq!((report.struck, report.faults), (0, 2));
+    let failure = Simulation::new(Payment(Mistake::None)).plan(nothing_there).run().unwrap_err();
+    assert_eq!(failure.invariant, "a plan strikes");
+    let beside = "cancel@1 duplicate@1 evict@1".parse().unwrap();
+    let report = Simulation::new(Payment(Mistake::None)).plan(beside).check();
+    assert_eq!((report.struck, report.faults), (1, 3));
     let dead = "kill-before@4 jump:5@4 duplicate@4".parse().unwrap();
     let report = Simulation::new(Payment(Mistake::None)).plan(dead).check();
     assert_eq!((report.struck, report.faults), (1, 3));

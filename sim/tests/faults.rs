@@ -92,8 +92,18 @@ fn code_panics_and_stalls_at_entry_inside_a_step_and_after_it() {
         let ended = find(&stalls, "now completed").at_ms;
         assert_eq!(ended, HOUR_MS + 5000, "{place}");
     }
+}
+
+#[test]
+fn a_plan_that_strikes_nothing_fails() {
     let beyond = Plan::calm(0).with(Fault::PanicChild, 5);
-    assert_eq!(Simulation::new(Nap).plan(beyond).check().struck, 0);
+    let failure = Simulation::new(Nap).plan(beyond.clone()).run().unwrap_err();
+    assert_eq!(failure.invariant, "a plan strikes");
+    assert_eq!((&failure.plan, &failure.found), (&beyond, &beyond));
+    find(&failure.trace, "now completed");
+    let strikes = beyond.with(Fault::Evict, 1);
+    assert_eq!(Simulation::new(Nap).plan(strikes).check().struck, 1);
+    assert_eq!(Simulation::new(Nap).plan(Plan::calm(7)).check().faults, 0);
 }
 
 #[test]

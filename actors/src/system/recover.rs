@@ -74,7 +74,7 @@ pub(super) async fn find_work(
         let live: LiveRecord = codec::decode(key, value)?;
         note(&live.run_id, &live.parent, Some(&live.agent_type));
         // What waits for a timer is woken by it.
-        if !live.waiting {
+        if !live.waiting && !planted(Planted::ForgetRunning) {
             parents.insert(live.parent);
         }
         Ok(())

@@ -61,6 +61,7 @@ impl DiskOfLife {
             self.world.strike(fault);
             match fault {
                 Fault::StallRead(ms) => self.stall(ms).await,
+                _ if planted(Planted::SurviveFailure) => {}
                 _ => return Err(self.fail()),
             }
         }
@@ -94,6 +95,9 @@ impl Backend for DiskOfLife {
                 Fault::KillTorn(kept) => self.kill(*fault, number, kept, "in the middle of").await,
                 Fault::Fail(kept) => {
                     self.world.strike(*fault);
+                    if planted(Planted::SurviveFailure) {
+                        continue;
+                    }
                     self.world.leave(number, kept);
                     return Err(self.fail());
                 }

@@ -26,6 +26,8 @@ pub(super) struct Attempts {
     owned: BTreeSet<RunKey>,
     lost: BTreeMap<RunKey, u32>,
     attempts: BTreeMap<RunKey, u32>,
+    /// The attempts that an actor was lost in while it executed the code.
+    crashed: BTreeMap<RunKey, u32>,
 }
 
 impl Invariant for Attempts {
@@ -43,7 +45,11 @@ impl Invariant for Attempts {
             }
             Event::RunCrashed { run } => {
                 if let Some((parent, run_id)) = run.parent() {
-                    self.lose(RunKey::new(&parent, &run_id), durable);
+                    let key = RunKey::new(&parent, &run_id);
+                    if self.lose(key, durable) {
+                        let attempt = self.attempts.get(&key).copied().unwrap_or(1);
+                        self.crashed.insert(key, attempt);
+                    }
                 }
             }
             Event::Committed { changes, .. } => {
@@ -63,15 +69,18 @@ impl Invariant for Attempts {
 }
 
 impl Attempts {
-    fn lose(&mut self, run: RunKey, durable: &Durable) {
+    /// Whether there was an attempt to lose.
+    fn lose(&mut self, run: RunKey, durable: &Durable) -> bool {
         let record = durable.run(run).and_then(|run| run.record.as_ref());
         // What waits has no attempt to lose; what is parked keeps its own.
         let has_attempt = |record: &RunRecord| {
             record.state.phase == Phase::Running && record.state.interrupted.is_none()
         };
-        if record.is_some_and(has_attempt) {
+        let loses = record.is_some_and(has_attempt);
+        if loses {
             *self.lost.entry(run).or_default() += 1;
         }
+        loses
     }
 
     fn judge(&mut self, key: RunKey, durable: &Durable) -> Result<(), String> {
@@ -85,6 +94,16 @@ impl Attempts {
         }
         if let Some(said) = exhausted_after(record).filter(|said| *said > lost) {
             return Err(format!("{id} of {parent} gave up after {said} attempts, and lost {lost}"));
+        }
+        match record.state.phase {
+            // What was on its way to the disk as the actor crashed had no attempt to lose any more.
+            Phase::Suspended => _ = self.crashed.remove(&key),
+            Phase::Ended(End::Completed) if self.crashed.get(&key) == Some(&attempt) => {
+                return Err(format!(
+                    "{id} of {parent} is completed by attempt {attempt}, whose actor had crashed"
+                ));
+            }
+            _ => {}
         }
         let before = self.attempts.insert(key, attempt).unwrap_or(0);
         if attempt < before {
@@ -125,6 +144,20 @@ mod tests {
             match said {
                 None => again.unwrap(),
                 Some(said) => fires(again, said),
+            }
+        }
+    }
+
+    #[test]
+    fn an_actor_that_is_lost_completes_nothing() {
+        for (attempt, again) in [(1, false), (2, true)] {
+            let mut history = History::of(Attempts::default());
+            history.run("r", &at(1, Phase::Running)).commit().unwrap();
+            history.tell(Event::RunCrashed { run: &path("r") }).unwrap();
+            let ended = history.run("r", &at(attempt, Phase::Ended(End::Completed))).commit();
+            match again {
+                true => ended.unwrap(),
+                false => fires(ended, "whose actor had crashed"),
             }
         }
     }

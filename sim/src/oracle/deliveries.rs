@@ -1,14 +1,16 @@
-//! A finish hook that is owed is called until it succeeds, and not again after that; the hooks of an
+//! Every end of a run is owed to its agent's finish hook; one that is owed is called until it succeeds, and not again after that; the hooks of an
 //! agent run one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ghostlight::protocol::RunKey;
 use ghostlight::protocol::run::Phase;
+use ghostlight::storage::codec;
+use ghostlight::storage::records::RunRecord;
 use ghostlight::testing::Seen;
 use ghostlight::{AgentPath, RunId};
 
-use crate::durable::{Durable, DurableRun};
+use crate::durable::{Change, Durable, DurableRun};
 use crate::invariant::{Event, Invariant};
 use crate::plan::Fault;
 
@@ -21,12 +23,6 @@ pub(super) struct Deliveries {
     lost: BTreeSet<RunKey>,
     /// Whose hook is at work, and for which run.
     at_work: BTreeMap<AgentPath, RunId>,
-    /// Every run for which a delivery was ever owed.
-    owed: BTreeSet<RunKey>,
-    /// The types of agents that have a finish hook in this life.
-    hooked: BTreeSet<String>,
-    /// The runs that have ended in this life.
-    ended: BTreeSet<RunKey>,
 }
 
 impl Invariant for Deliveries {
@@ -40,11 +36,7 @@ impl Invariant for Deliveries {
                 self.lose(durable, |_| true)
             }
             Event::AgentCrashed { agent } => self.lose(durable, |of| of == *agent),
-            Event::LifeBegan => {
-                self.at_work.clear();
-                self.hooked.clear();
-                self.ended.clear();
-            }
+            Event::LifeBegan => self.at_work.clear(),
             Event::System(Seen::HookBegan { agent, run_id }) => {
                 self.begins(agent, run_id, durable)?;
             }
@@ -58,32 +50,7 @@ impl Invariant for Deliveries {
             }
             Event::Committed { changes, .. } => {
                 for change in *changes {
-                    let Some(key) = change.key.run() else { continue };
-                    let run = durable.run(key);
-                    if change.key.kind() == "record" && run.is_some_and(has_ended) {
-                        self.ended.insert(key);
-                    }
-                    if change.key.kind() != "owed" {
-                        continue;
-                    }
-                    let path = run.and_then(|run| run.path.as_ref());
-                    if change.after.is_some() {
-                        self.owed.insert(key);
-                        let agent = path.and_then(|path| Some(path.parent()?.0));
-                        self.hooked.extend(agent.map(|agent| agent.agent_type().to_owned()));
-                    } else if !run.is_some_and(|run| run.cleared)
-                        && !self.succeeded.contains_key(&key)
-                    {
-                        return Err(format!("{path:?}: a delivery was dropped"));
-                    }
-                }
-            }
-            Event::Settled => {
-                let forgotten = self.ended.difference(&self.owed).find_map(|key| {
-                    durable.run(*key).filter(|run| has_ended(run) && self.is_hooked(run))
-                });
-                if let Some(DurableRun { path: Some(path), .. }) = forgotten {
-                    return Err(format!("{path} has ended, and nothing was owed for it"));
+                    self.judge(change, durable)?;
                 }
             }
             _ => {}
@@ -97,7 +64,40 @@ fn has_ended(run: &DurableRun) -> bool {
     !run.cleared && run.record.as_ref().is_some_and(|record| ended(record.state.phase))
 }
 
+/// Whether a record was that of a run that had not ended yet.
+fn was_open(change: &Change) -> bool {
+    let before = change.before.as_ref();
+    let before = before.map(|before| codec::decode::<RunRecord>(&change.key, &before.value));
+    !before.is_some_and(|before| {
+        before.is_ok_and(|record| matches!(record.state.phase, Phase::Ended(_)))
+    })
+}
+
 impl Deliveries {
+    fn judge(&self, change: &Change, durable: &Durable) -> Result<(), String> {
+        let Some((key, run)) = change.key.run().and_then(|key| Some((key, durable.run(key)?)))
+        else {
+            return Ok(());
+        };
+        let path = run.path.as_ref();
+        match (change.key.kind(), &change.after) {
+            // In the same commit, or a crash would forget it.
+            ("record", Some(_)) if run.owed == 0 && has_ended(run) && was_open(change) => {
+                let parent = path.and_then(AgentPath::parent);
+                match parent {
+                    Some((parent, _)) if durable.hooked().contains(parent.agent_type()) => {
+                        Err(format!("{path:?} has ended, and nothing is owed for it"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            ("owed", None) if !run.cleared && !self.succeeded.contains_key(&key) => {
+                Err(format!("{path:?}: a delivery was dropped"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn begins(
         &mut self,
         agent: &AgentPath,
@@ -128,11 +128,6 @@ impl Deliveries {
                 self.lost.insert(*run);
             }
         }
-    }
-
-    fn is_hooked(&self, run: &DurableRun) -> bool {
-        let parent = run.path.as_ref().and_then(AgentPath::parent);
-        parent.is_some_and(|(parent, _)| self.hooked.contains(parent.agent_type()))
     }
 }
 
@@ -178,9 +173,14 @@ mod tests {
 
     #[test]
     fn a_delivery_is_not_forgotten() {
-        let mut history = ended("r");
-        history.run("other", &record("other", Phase::Ended(End::Completed))).commit().unwrap();
-        fires(history.tell(Event::Settled), "nothing was owed");
+        let mut history = History::of(Deliveries::default());
+        // Nobody is there to be told of this one.
+        history.run("r", &record("r", Phase::Ended(End::Completed))).commit().unwrap();
+        history.durable.set_hooked(["Boss".to_owned()].into());
+        history.run("r", &record("r", Phase::Ended(End::Completed))).commit().unwrap();
+        history.run("other", &record("other", Phase::Running)).commit().unwrap();
+        history.run("other", &record("other", Phase::Ended(End::Completed)));
+        fires(history.commit(), "nothing is owed");
     }
 
     #[test]

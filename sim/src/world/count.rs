@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use super::World;
-use crate::invariant::Event;
 use crate::plan::{Counter, Fault};
 
 /// More messages than this for each group of commits are a system that goes in circles.
 const MESSAGES_A_COMMIT: u64 = 10;
+
+/// More polls of code than this for each group of commits that a world may have, with nothing recorded in
+/// between, are code that never comes to an end.
+const POLLS_A_COMMIT: u64 = 10;
 
 /// How much has happened in a world.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +34,9 @@ impl World {
     pub(crate) fn count(&self, counter: Counter) -> (u64, Vec<Fault>, Duration) {
         let mut inner = self.lock();
         let lives = inner.counts.lives;
+        if counter == Counter::Commit {
+            inner.polls_since = 0;
+        }
         let at = match counter {
             Counter::Commit => &mut inner.counts.commits,
             Counter::Message => &mut inner.counts.messages,
@@ -43,7 +49,11 @@ impl World {
         let at = if counter == Counter::Life { lives } else { *at };
         let Counts { commits, messages, .. } = inner.counts;
         if commits > inner.commits_max || messages / MESSAGES_A_COMMIT > inner.commits_max {
-            let text = format!("it has not in {commits} groups of commits, {messages} messages");
+            let text = format!(
+                "it has not in {commits} groups of commits and {messages} messages, at a virtual time of {:?}; {} sets how much is endless",
+                inner.now(),
+                limit(inner.commits_max)
+            );
             inner.violate("a world comes to its end", text);
             self.shared.ended.notify_one();
         }
@@ -52,25 +62,36 @@ impl World {
             .filter(|planned| planned.at == at && planned.fault.counter() == counter)
             .map(|planned| planned.fault)
             .collect();
-        inner.kills_due += u64::from(is_killed(&faults));
+        inner.doom = faults.iter().copied().find(|fault| fault.ends_life()).or(inner.doom);
         let latency = inner.plan.latency();
         (at, faults, latency)
     }
 
-    /// A fault has found something to act on, and acts.
-    pub(crate) fn strike(&self, fault: Fault) {
-        self.lock().counts.struck += 1;
-        self.tell(&Event::Fault(fault));
+    /// Code is about to be polled: that counts until something is recorded, whether virtual time goes on
+    /// meanwhile or not.
+    pub(crate) fn count_poll(&self, who: &str) {
+        let mut inner = self.lock();
+        inner.polls += 1;
+        inner.polls_since += 1;
+        if inner.polls_since / POLLS_A_COMMIT > inner.commits_max {
+            let text = format!(
+                "{who} goes on and on: {} polls, and nothing recorded, until a virtual time of {:?}; {} sets how much is endless",
+                inner.polls_since,
+                inner.now(),
+                limit(inner.commits_max)
+            );
+            inner.violate("a world comes to its end", text);
+            self.shared.ended.notify_one();
+        }
+    }
+
+    /// How much work the world was, in groups of commits.
+    pub(crate) fn work(&self) -> u64 {
+        let inner = self.lock();
+        inner.counts.commits + inner.polls / POLLS_A_COMMIT
     }
 }
 
-/// Whether one of the faults of a group kills the process. A disk that fails before ends the life in its
-/// own way.
-fn is_killed(faults: &[Fault]) -> bool {
-    let before_sync = |fault: &&Fault| matches!(fault, Fault::KillTorn(_) | Fault::Fail(_));
-    faults.contains(&Fault::KillBefore)
-        || match faults.iter().find(before_sync) {
-            Some(fault) => fault.is_kill(),
-            None => faults.contains(&Fault::KillAfter),
-        }
+fn limit(commits_max: u64) -> String {
+    format!("Simulation::commits_max, which is {commits_max},")
 }

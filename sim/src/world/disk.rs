@@ -32,12 +32,6 @@ impl World {
         self.lock().kills
     }
 
-    /// Whether every kill that was due has ended a life.
-    pub(crate) fn kills_strike(&self) -> bool {
-        let inner = self.lock();
-        inner.kills >= inner.kills_due
-    }
-
     pub(crate) fn store_failed(&self) -> bool {
         self.lock().store_failed
     }

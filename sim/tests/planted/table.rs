@@ -44,6 +44,9 @@ fn sprint_by_chance() -> Simulation {
 fn sprint_evicted() -> Simulation {
     Simulation::new(Sprint).evict_at_every_turn()
 }
+fn sprint_crashed() -> Simulation {
+    Simulation::new(Sprint).crash_parent_at_every_turn()
+}
 fn cancelled() -> Simulation {
     Simulation::new(Cancelled).crash_at_every_commit()
 }
@@ -70,7 +73,7 @@ const TABLE: &[Row] = &[
     row(AcknowledgeEarly, office, &["what callers were told stays true"], 1),
     row(DropOwed, office, &["what is owed is delivered"], 1),
     row(DeliverTwice, office, &["what is owed is delivered"], 1),
-    row(OweNothing, office, &["the boss was told of every end"], 1),
+    row(OweNothing, office, &["what is owed is delivered"], 1),
     row(ForgetLive, office, &["the index of live runs tells the truth"], 1),
     row(KeepLive, office, &["the index of live runs tells the truth"], 1),
     row(SwallowCancel, cancelled, &["what callers were told stays true"], 1),
@@ -104,6 +107,7 @@ const TABLE: &[Row] = &[
     row(PartsLast, retry, &["observers see what is durable, once and in order"], 1),
     row(ReuseNumber, sprint, &["a run has one sequence of frames"], 10),
     row(ForgetOwed, order, &["everything comes to an end"], 73),
+    row(ForgetRunning, errands, &["everything comes to an end"], 60),
     row(SkipStartHook, hooks, &["only who was admitted is executed"], 10),
     row(ResumeTwice, sprint, &["a run is executed by one at a time"], 10),
     row(ResumeExecuted, sprint_evicted, &["the drive succeeds"], 5),
@@ -131,7 +135,16 @@ const TABLE: &[Row] = &[
     row(ForgetPurge, clear, &["everything comes to an end"], 110),
     row(ForgetWaiting, office, &["the drive comes to an end"], 110),
     // A crash that does nothing proves nothing.
-    row(SurviveKill, sprint, &["a kill ends a life"], 2),
+    row(SurviveKill, sprint, &["a fault does what it says"], 2),
+    row(SurviveFailure, sprint_by_chance, &["a fault does what it says"], 60),
+    row(SurviveAgentCrash, sprint_crashed, &["a fault does what it says"], 5),
+    row(SurviveEviction, sprint_evicted, &["a fault does what it says"], 5),
+    row(
+        SurviveRunCrash,
+        sprint_by_chance,
+        &["an attempt is lost with its process or actor alone"],
+        60,
+    ),
 ];
 
 /// Longer than anything takes here, and short enough that what is stuck costs little.
