@@ -165,16 +165,26 @@ pub(crate) async fn unfinished(
     let agent = AgentKey::from(parent);
     let mut ids = Vec::new();
     each(committer, Key::live_of(agent), |key, value| {
-        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
+        ids.push(live_id(key, value)?);
         Ok(())
     })
     .await?;
     each(committer, Key::queue_of(agent), |key, value| {
-        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
+        ids.push(queued_id(key, value)?);
         Ok(())
     })
     .await?;
     Ok(ids)
+}
+
+/// The run id of a row of the live index.
+pub(crate) fn live_id(key: &Key, value: &[u8]) -> Result<String, storage::Error> {
+    Ok(codec::decode::<LiveRecord>(key, value)?.run_id)
+}
+
+/// The run id of a row of the queue.
+pub(crate) fn queued_id(key: &Key, value: &[u8]) -> Result<String, storage::Error> {
+    Ok(codec::decode::<QueuedRecord>(key, value)?.run_id)
 }
 
 /// How many addresses are read at a time where all are asked for.
