@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
-use crate::text::hex;
+use crate::text::{cut_id, hex};
 use crate::turns::{AgentContext, turn};
 use crate::{Agent, Child, Error, Inspection};
 
@@ -265,7 +265,8 @@ impl DispatchId {
             None => format!("call-{}", inner.journal.next_dispatch()),
         };
         // Another agent has the dispatches of many runs.
-        Self(if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) })
+        let id = if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) };
+        Self(cut_id(id))
     }
 }
 
