@@ -149,7 +149,8 @@ impl RunContext {
         self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
     }
 
-    /// Where the last durable chunk from `source` ends; 0 before the first.
+    /// Where the last chunk from `source` ends, of those that the log had when the code was entered and
+    /// that were emitted since; 0 before the first. [`RunContext::flush`] waits until that is durable.
     pub fn source_offset(&self, source: &str) -> u64 {
         let mut inner = self.shared.lock();
         inner.reads_source = true;
