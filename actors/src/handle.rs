@@ -133,6 +133,9 @@ impl<A: Agent> AgentHandle<A> {
     /// Runs `body` as a turn of the agent: after everything that its turn queue holds, and before
     /// everything that comes later. For what must not run beside the agent's hooks.
     ///
+    /// Only a turn that asks for its own queue itself is refused. One that waits for a run whose code
+    /// takes a turn of the same agent waits for ever, and so do all behind it: nothing notices that.
+    ///
     /// # Errors
     /// [`Error::OwnQueue`] from a turn of the same agent, [`Error::AgentDown`] when the turn panics,
     /// or the agent crashes meanwhile, which ends the turn where it stands.
