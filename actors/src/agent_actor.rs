@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::code::guarded;
 use crate::lanes::{self, Admission, Cause, Entering, LaneEnd, Operation};
-use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started};
+use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started, hold};
 use crate::node::Node;
 use crate::probe::Seen;
 use crate::registry::Kind;
@@ -203,7 +203,7 @@ impl Actor for AgentActor {
 impl AgentState {
     fn request(&mut self, myself: &ActorRef<AgentMsg>, run_id: RunId, request: RunRequest) {
         match self.lanes.get_mut(&run_id) {
-            Some(Lane::Busy(pending)) => pending.push_back(request),
+            Some(Lane::Busy(pending)) => hold(pending, request),
             Some(Lane::Entering { .. }) => self.while_entering(run_id, request),
             Some(Lane::Live(_)) => self.forward(myself, run_id, request),
             None => self.begin(myself, run_id, request),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ghostlight_protocol::planted::{Planted, planted};
-use ghostlight_protocol::{AgentPath, RunId, RunKey};
+use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::RunRecord;
 use storage::{Committer, Key, codec};
 
 use crate::Error;
-use crate::lanes::cancel_unregistered;
+use crate::lanes::{cancel_unregistered, each, valid_id};
 use crate::list;
 use crate::messages::{AgentMsg, RunRequest};
 use crate::node::Node;
@@ -37,13 +37,16 @@ pub(crate) async fn cancel_live(
     if planted(Planted::ForgetCascade) {
         return result;
     }
-    for id in list::unfinished(&node.committer, parent).await? {
-        let cancelled = match cancel_awaited(node, parent, &id, reason).await {
-            // Trying again reads the same: a child that cannot be read keeps nobody from ending.
-            Err(Error::Storage(
-                error @ (storage::Error::Corrupt { .. } | storage::Error::TooNew { .. }),
-            )) => {
-                tracing::error!(run_id = id, agent = %parent, %error, "a child was not cancelled");
+    let Awaited { runs, all_read } = awaited(&node.committer, parent).await?;
+    for run_id in runs {
+        let cancelled = match cancel_run(node, parent, &run_id, reason).await {
+            Err(Error::Storage(error)) if is_unreadable(&error) => {
+                not_cancelled(parent, run_id.as_str(), &error);
+                Ok(())
+            }
+            // With a row that cannot be read the agent does not come into memory.
+            Err(error @ Error::AgentDown { .. }) if !all_read => {
+                not_cancelled(parent, run_id.as_str(), &error);
                 Ok(())
             }
             cancelled => cancelled,
@@ -53,18 +56,23 @@ pub(crate) async fn cancel_live(
     result
 }
 
-async fn cancel_awaited(
+/// Trying again reads the same: a child that cannot be read keeps nobody from ending.
+fn is_unreadable(error: &storage::Error) -> bool {
+    matches!(error, storage::Error::Corrupt { .. } | storage::Error::TooNew { .. })
+}
+
+fn not_cancelled(parent: &AgentPath, run: &str, error: &dyn std::fmt::Display) {
+    tracing::error!(run, agent = %parent, %error, "a child was not cancelled");
+}
+
+async fn cancel_run(
     node: &Arc<Node>,
     parent: &AgentPath,
-    id: &str,
+    run_id: &RunId,
     reason: &str,
 ) -> Result<(), Error> {
-    let run_id = RunId::new(id)?;
-    if !is_awaited(&node.committer, parent, &run_id).await? {
-        return Ok(());
-    }
     if !node.kinds.contains(parent.agent_type()) {
-        return Box::pin(cancel_unregistered(node, parent, &run_id, reason)).await;
+        return Box::pin(cancel_unregistered(node, parent, run_id, reason)).await;
     }
     node.ask_inside(parent, |reply| {
         AgentMsg::Run(run_id.clone(), RunRequest::Cancel(reason.to_owned(), reply))
@@ -72,19 +80,46 @@ async fn cancel_awaited(
     .await
 }
 
+/// What [`awaited`] has found.
+pub(crate) struct Awaited {
+    pub(crate) runs: Vec<RunId>,
+    /// Whether everything could be read. What could not was logged, and is not in `runs`.
+    pub(crate) all_read: bool,
+}
+
 /// The live and queued runs of `parent` that somebody waits for.
-pub(crate) async fn awaited(
-    committer: &Committer,
-    parent: &AgentPath,
-) -> Result<Vec<RunId>, Error> {
-    let mut awaited = Vec::new();
-    for id in list::unfinished(committer, parent).await? {
-        let run_id = RunId::new(&id)?;
-        if is_awaited(committer, parent, &run_id).await? {
-            awaited.push(run_id);
+pub(crate) async fn awaited(committer: &Committer, parent: &AgentPath) -> Result<Awaited, Error> {
+    let agent = AgentKey::from(parent);
+    let (mut ids, mut runs, mut all_read) = (Vec::new(), Vec::new(), true);
+    for (prefix, id) in [
+        (Key::live_of(agent), list::live_id as fn(&Key, &[u8]) -> _),
+        (Key::queue_of(agent), list::queued_id),
+    ] {
+        each(committer, prefix, |key, value| {
+            match id(key, value).and_then(|id| valid_id(key, &id)) {
+                Ok(run_id) => ids.push(run_id),
+                Err(error) if is_unreadable(&error) => {
+                    not_cancelled(parent, &key.to_string(), &error);
+                    all_read = false;
+                }
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    for run_id in ids {
+        match is_awaited(committer, parent, &run_id).await {
+            Ok(true) => runs.push(run_id),
+            Ok(false) => {}
+            Err(error) if is_unreadable(&error) => {
+                not_cancelled(parent, run_id.as_str(), &error);
+                all_read = false;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(awaited)
+    Ok(Awaited { runs, all_read })
 }
 
 /// Nobody waits for a detached run; it goes on.
@@ -92,7 +127,7 @@ async fn is_awaited(
     committer: &Committer,
     parent: &AgentPath,
     run_id: &RunId,
-) -> Result<bool, Error> {
+) -> Result<bool, storage::Error> {
     let key = Key::record(RunKey::new(parent, run_id));
     let Some(read) = committer.get(key.clone().into_bytes()).await? else { return Ok(false) };
     Ok(!codec::decode::<RunRecord>(&key, &read.value)?.detached)

@@ -149,7 +149,8 @@ impl RunContext {
         self.emit_json(body, Some(Origin::Source { name: source.to_owned(), end })).await
     }
 
-    /// Where the last durable chunk from `source` ends; 0 before the first.
+    /// Where the last chunk from `source` ends, of those that the log had when the code was entered and
+    /// that were emitted since; 0 before the first. [`RunContext::flush`] waits until that is durable.
     pub fn source_offset(&self, source: &str) -> u64 {
         let mut inner = self.shared.lock();
         inner.reads_source = true;
@@ -204,10 +205,6 @@ impl RunContext {
     /// reaches observers, at the latest 200 ms later; one of 1 or more goes at once. One over the
     /// limits of a chunk is dropped, and the one before it stands.
     pub fn progress(&self, progress: Progress) {
-        // What is only repeated after a crash was reported before it.
-        if !self.shared.lock().journal.is_caught_up() {
-            return;
-        }
         const WHAT: &str = "the progress report";
         let limit = self.shared.node.limits.chunk_bytes_max;
         let fits = write_json(WHAT, &progress.data)
@@ -217,9 +214,7 @@ impl RunContext {
             tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
             return;
         }
-        let mut inner = self.shared.lock();
-        inner.progress = Some(progress);
-        self.shared.wake_actor(&mut inner);
+        self.shared.report(progress);
     }
 
     /// Waits until everything that was emitted so far is durable, but not for reports of progress,

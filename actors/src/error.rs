@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ghostlight_protocol::json::{self, WriteError};
+use ghostlight_protocol::limits::InvalidLimit;
 use ghostlight_protocol::text::with_causes;
 use ghostlight_protocol::{Failure, IdError, Status, TooDeep, TooLarge, limits};
 use ghostlight_storage as storage;
@@ -349,6 +350,9 @@ pub enum StartError {
         /// The id of one.
         example: String,
     },
+    /// A limit that no system can work with.
+    #[error(transparent)]
+    InvalidLimit(#[from] InvalidLimit),
     /// The store could not be opened or read.
     #[error(transparent)]
     Storage(#[from] storage::Error),

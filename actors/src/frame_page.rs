@@ -43,19 +43,44 @@ impl From<&Stored> for LogEnd {
 
 /// Reads frames from `next` on, as many as one page of the log holds, and about
 /// [`PAGE_BYTES_MAX`] at most: a small page of the log may refer to large payloads. Empty when the
-/// log has no more of them.
+/// log has no more of them; there are at least `known`.
 pub(crate) async fn read_log(
+    committer: &Committer,
+    run: RunKey,
+    run_id: &RunId,
+    maker: &FrameMaker,
+    next: u64,
+    known: u64,
+) -> Result<Vec<Frame>, Error> {
+    let read = read_frames(committer, run, maker, next, known).await;
+    // A half-deleted log is no end, and no damage: the tombstone is there before the first key goes.
+    if is_cleared(committer, run).await? {
+        return Err(Error::Cleared(run_id.to_string()));
+    }
+    Ok(read?)
+}
+
+async fn read_frames(
     committer: &Committer,
     run: RunKey,
     maker: &FrameMaker,
     next: u64,
+    known: u64,
 ) -> Result<Vec<Frame>, storage::Error> {
+    let missing = |number: u64| storage::Error::Corrupt {
+        key: Key::log(run).to_string(),
+        why: format!("frame {number} is missing"),
+    };
     let after = Key::log_before(run, next).into_bytes();
-    let (mut frames, mut bytes) = (Vec::new(), 0);
+    let (mut frames, mut bytes, mut expected) = (Vec::new(), 0, next);
     for entry in committer.scan(Key::log(run).into_bytes(), Some(after), PAGE).await? {
         let key = Key::from_bytes(entry.key);
         let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
         let first = record.first_number;
+        if first > expected {
+            return Err(missing(expected));
+        }
+        expected = record.end_number().max(expected);
         let entries = record.entries.into_iter().filter(|entry| entry.is_frame());
         for (number, mut entry) in (first..).zip(entries) {
             if number < next {
@@ -68,6 +93,9 @@ pub(crate) async fn read_log(
             bytes += entry.bytes();
             frames.extend(maker.frame(number, &entry));
         }
+    }
+    if frames.is_empty() && next < known {
+        return Err(missing(next));
     }
     Ok(frames)
 }
@@ -91,17 +119,13 @@ pub(crate) async fn read(
     let limit = limit.max(1);
     let (mut frames, mut bytes) = (Vec::new(), 0);
     while next < end.frames && frames.len() < limit && bytes < PAGE_BYTES_MAX {
-        for frame in read_log(committer, run, &maker, next).await? {
+        for frame in read_log(committer, run, run_id, &maker, next, end.frames).await? {
             if frames.len() == limit || bytes >= PAGE_BYTES_MAX {
                 break;
             }
             next = frame.sequence + 1;
             bytes += size(&frame);
             frames.push(frame);
-        }
-        // A half-deleted log is no end: the tombstone is there before the first key goes.
-        if is_cleared(committer, run).await? {
-            return Err(Error::Cleared(run_id.to_string()));
         }
     }
     let all = end.ended && next >= end.frames;

@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::place;
 use crate::shared::Shared;
 use crate::tail::{After, Tail};
-use crate::text::hex;
+use crate::text::{cut_id, hex};
 use crate::turns::{AgentContext, turn};
 use crate::{Agent, Child, Error, Inspection};
 
@@ -132,6 +132,9 @@ impl<A: Agent> AgentHandle<A> {
 
     /// Runs `body` as a turn of the agent: after everything that its turn queue holds, and before
     /// everything that comes later. For what must not run beside the agent's hooks.
+    ///
+    /// Only a turn that asks for its own queue itself is refused. One that waits for a run whose code
+    /// takes a turn of the same agent waits for ever, and so do all behind it: nothing notices that.
     ///
     /// # Errors
     /// [`Error::OwnQueue`] from a turn of the same agent, [`Error::AgentDown`] when the turn panics,
@@ -265,7 +268,8 @@ impl DispatchId {
             None => format!("call-{}", inner.journal.next_dispatch()),
         };
         // Another agent has the dispatches of many runs.
-        Self(if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) })
+        let id = if *parent == shared.path { id } else { format!("{}-{id}", hex(&shared.run.0)) };
+        Self(cut_id(id))
     }
 }
 

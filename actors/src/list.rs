@@ -1,5 +1,6 @@
 //! Lists of runs, straight from the store: no agent has to be in memory for it.
 
+use futures_util::future::try_join_all;
 use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey, Status};
 use ghostlight_storage as storage;
 use storage::records::{LiveRecord, QueuedRecord, RegistryRecord, RunRecord};
@@ -132,21 +133,31 @@ pub(crate) async fn list(
     Ok(page)
 }
 
-/// Reads the records of registry rows, all in one go of the committer.
+/// How many records are asked for at once: each read alone may have to wait for a group of commits.
+const READS: usize = 64;
+
+/// Reads the records of registry rows.
 async fn read_runs(
     committer: &Committer,
     rows: Vec<storage::Entry>,
 ) -> Result<Vec<RunInfo>, Error> {
     let mut runs = Vec::with_capacity(rows.len());
-    for row in rows {
-        let key = Key::from_bytes(row.key);
-        codec::decode::<RegistryRecord>(&key, &row.versioned.value)?;
-        let Some(run) = key.trailing_run() else { continue };
-        if let Some(record) = read_record(committer, run).await? {
+    for rows in rows.chunks(READS) {
+        let read = rows.iter().map(|row| read_row(committer, row));
+        for record in try_join_all(read).await?.into_iter().flatten() {
             runs.push(run_info(&record)?);
         }
     }
     Ok(runs)
+}
+
+async fn read_row(committer: &Committer, row: &storage::Entry) -> Result<Option<RunRecord>, Error> {
+    let key = Key::from_bytes(row.key.clone());
+    codec::decode::<RegistryRecord>(&key, &row.versioned.value)?;
+    match key.trailing_run() {
+        Some(run) => read_record(committer, run).await,
+        None => Ok(None),
+    }
 }
 
 async fn read_record(committer: &Committer, run: RunKey) -> Result<Option<RunRecord>, Error> {
@@ -165,16 +176,26 @@ pub(crate) async fn unfinished(
     let agent = AgentKey::from(parent);
     let mut ids = Vec::new();
     each(committer, Key::live_of(agent), |key, value| {
-        ids.push(codec::decode::<LiveRecord>(key, value)?.run_id);
+        ids.push(live_id(key, value)?);
         Ok(())
     })
     .await?;
     each(committer, Key::queue_of(agent), |key, value| {
-        ids.push(codec::decode::<QueuedRecord>(key, value)?.run_id);
+        ids.push(queued_id(key, value)?);
         Ok(())
     })
     .await?;
     Ok(ids)
+}
+
+/// The run id of a row of the live index.
+pub(crate) fn live_id(key: &Key, value: &[u8]) -> Result<String, storage::Error> {
+    Ok(codec::decode::<LiveRecord>(key, value)?.run_id)
+}
+
+/// The run id of a row of the queue.
+pub(crate) fn queued_id(key: &Key, value: &[u8]) -> Result<String, storage::Error> {
+    Ok(codec::decode::<QueuedRecord>(key, value)?.run_id)
 }
 
 /// How many addresses are read at a time where all are asked for.

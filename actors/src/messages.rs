@@ -1,5 +1,6 @@
 //! What the actors say to one another.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ghostlight_protocol::RunId;
@@ -64,6 +65,32 @@ pub(crate) enum RunRequest {
     Recover(Option<Reply<bool>>),
     /// A slot is free for the run.
     Admit,
+}
+
+/// Keeps a request until its run can be asked. Whoever asks again and again, and gives up each time, leaves
+/// at most one cancel and one clear behind, which are asked for all the same.
+pub(crate) fn hold(pending: &mut VecDeque<RunRequest>, request: RunRequest) {
+    // Looking at all of them each time would cost too much where many do wait.
+    if pending.len() >= 8 && pending.len().is_power_of_two() {
+        let (mut cancels, mut clears) = (0, 0);
+        pending.retain(|held| match held {
+            RunRequest::Inspect(reply) => !reply.is_closed(),
+            RunRequest::Tail(reply) => !reply.is_closed(),
+            RunRequest::Cancel(_, reply) => {
+                cancels += 1;
+                cancels == 1 || !reply.is_closed()
+            }
+            RunRequest::Clear(reply, _) => {
+                clears += 1;
+                clears == 1 || !reply.is_closed()
+            }
+            RunRequest::Start(..)
+            | RunRequest::Wake
+            | RunRequest::Recover(_)
+            | RunRequest::Admit => true,
+        });
+    }
+    pending.push_back(request);
 }
 
 /// To an agent.
@@ -138,4 +165,28 @@ pub(crate) enum CodeEnd {
     Returned(Result<Returned, RunError>),
     Panicked(String),
     Dropped,
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn requests_of_askers_that_are_gone_do_not_gather() {
+        let mut pending = VecDeque::new();
+        let (reply, _asker) = oneshot::channel();
+        hold(&mut pending, RunRequest::Tail(reply));
+        for _ in 0..1_000 {
+            hold(&mut pending, RunRequest::Cancel("enough".into(), oneshot::channel().0));
+            hold(&mut pending, RunRequest::Tail(oneshot::channel().0));
+            hold(&mut pending, RunRequest::Clear(oneshot::channel().0, None));
+        }
+        assert!(pending.len() <= 16, "{} are held", pending.len());
+        assert!(matches!(&pending[0], RunRequest::Tail(reply) if !reply.is_closed()));
+        let is = |wanted: fn(&RunRequest) -> bool| pending.iter().any(wanted);
+        assert!(is(|held| matches!(held, RunRequest::Cancel(..))));
+        assert!(is(|held| matches!(held, RunRequest::Clear(..))));
+    }
 }

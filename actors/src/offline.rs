@@ -173,7 +173,7 @@ impl Offline {
     async fn awaited_below(&self, path: AgentPath) -> Result<Vec<(AgentPath, RunId)>, Error> {
         let (mut found, mut agents) = (Vec::new(), vec![path]);
         while let Some(parent) = agents.pop() {
-            for run_id in awaited(&self.committer, &parent).await? {
+            for run_id in awaited(&self.committer, &parent).await?.runs {
                 agents.extend(self.agent_of(&parent, &run_id).await?);
                 found.push((parent.clone(), run_id));
             }

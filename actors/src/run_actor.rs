@@ -330,6 +330,9 @@ impl RunActorState {
             let _ = reply.send(Ok(()));
             return;
         }
+        if self.cancel_replies.len() >= 8 && self.cancel_replies.len().is_power_of_two() {
+            self.cancel_replies.retain(|asker| !asker.is_closed());
+        }
         self.cancel_replies.push(reply);
         if matches!(self.ending, Ending::Ended) {
             return self.answer_cancels();

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use ghostlight_protocol::frame::ProgressData;
 use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
 use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
 use ghostlight_storage::payload::Payload;
@@ -69,6 +70,11 @@ pub(crate) struct Inner {
     /// When the sleeps that the code waits for are due, and the time limits of its waits, by number.
     pub(crate) sleeps: BTreeMap<u64, u64>,
     pub(crate) progress: Option<Progress>,
+    /// The newest report that code has made which still repeats what the log has: see
+    /// [`Inner::report_held`].
+    held_progress: Option<Progress>,
+    /// The last report that the log has.
+    recorded_progress: Option<ProgressData>,
     /// The steps whose current try has emitted events.
     pub(crate) emitting: BTreeSet<String>,
     pub(crate) state: BTreeMap<String, Vec<u8>>,
@@ -163,6 +169,11 @@ impl Shared {
             settled: 0,
             sleeps: BTreeMap::new(),
             progress: None,
+            held_progress: None,
+            recorded_progress: past
+                .signals
+                .progress
+                .and_then(|progress| serde_json::from_value(progress).ok()),
             emitting: BTreeSet::new(),
             state: BTreeMap::new(),
             past_states: past.states,
@@ -364,6 +375,17 @@ impl Shared {
         self.push(&mut inner, entry);
     }
 
+    /// Reports progress once the code does new things.
+    pub(crate) fn report(&self, progress: Progress) {
+        let mut inner = self.lock();
+        if inner.journal.is_caught_up() {
+            inner.progress = Some(progress);
+            self.wake_actor(&mut inner);
+        } else {
+            inner.held_progress = Some(progress);
+        }
+    }
+
     /// See [`Inner::dormant`].
     pub(crate) fn dormant(&self) -> Option<Dormant> {
         self.lock().dormant()
@@ -435,6 +457,20 @@ impl Inner {
             Some(value) => self.state.insert(key.to_owned(), value),
             None => self.state.remove(key),
         };
+    }
+
+    /// The code repeats nothing any more. What it has reported since it was told the last recorded
+    /// result may have been lost with the process, or else is what the log has last. Returns whether
+    /// there is something to report.
+    fn report_held(&mut self) -> bool {
+        let Some(held) = self.held_progress.take() else { return false };
+        let recorded = self.recorded_progress.take();
+        let recorded = recorded.map(|recorded| ProgressData { at_ms: held.data.at_ms, ..recorded });
+        if recorded.as_ref() == Some(&held.data) {
+            return false;
+        }
+        self.progress = Some(held);
+        true
     }
 
     /// How the code waits, if it waits for timers and other runs, and nothing of its own is in

@@ -20,7 +20,6 @@ use crate::agents::OpenTail;
 use crate::frame_page::{self, LogEnd, read_log};
 use crate::frames::FrameMaker;
 use crate::hub::{Leave, Published};
-use crate::lanes::is_cleared;
 use crate::node::Node;
 use crate::place::{self, Awaiting};
 
@@ -92,6 +91,8 @@ pub(crate) struct Source {
     _leave: Leave,
     /// The number of the next frame to deliver.
     next: u64,
+    /// How many frames the log is known to have.
+    known: u64,
     /// Read from the log, and not delivered yet.
     page: VecDeque<Frame>,
     /// A [`Stage`].
@@ -115,6 +116,7 @@ impl Tail {
             frames: None,
             live: None,
             next: after.next(),
+            known: 0,
             page: VecDeque::new(),
             behind: true,
             over: false,
@@ -249,11 +251,8 @@ impl Source {
     async fn read(&mut self) -> Result<(), Error> {
         let committer = &self.agent.node.committer;
         if let Some(maker) = &self.frames {
-            let page = read_log(committer, self.run, maker, self.next).await?;
-            // A half-deleted log is no end: the tombstone is there before the first key goes.
-            if is_cleared(committer, self.run).await? {
-                return Err(Error::Cleared(self.run_id.to_string()));
-            }
+            let (run, run_id) = (self.run, &self.run_id);
+            let page = read_log(committer, run, run_id, maker, self.next, self.known).await?;
             if !page.is_empty() {
                 self.page.extend(page);
                 return Ok(());
@@ -271,6 +270,7 @@ impl Source {
         }
         self.frames.get_or_insert_with(|| FrameMaker::new(&stored.record));
         let end = LogEnd::from(&stored);
+        self.known = end.frames;
         self.behind = self.next < end.frames;
         // Of a run that has ended nothing is published any more.
         self.over = !self.behind && end.ended;

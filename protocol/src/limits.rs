@@ -9,6 +9,9 @@ pub const DEPTH_MAX: usize = 16;
 /// The most bytes of a summary or error text on the wire; longer ones are cut with a marker.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
+/// The most that [`Limits::unread_frames_max`] may be.
+pub const UNREAD_FRAMES_MAX: usize = 1 << 16;
+
 /// The most levels of arrays and objects in one another in a JSON payload. The parser reads 127 levels
 /// back, and a payload travels and is stored inside of others.
 pub const JSON_DEPTH_MAX: usize = 100;
@@ -78,12 +81,14 @@ pub struct Limits {
     pub step_bytes_max: usize,
     /// The most bytes of a state value: 1 MiB.
     pub state_bytes_max: usize,
-    /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB.
+    /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB. At
+    /// least 1.
     pub queued_bytes_max: usize,
     /// The most runs that a system executes at once; then a dispatch waits, and what a run dispatches
-    /// is recorded and waits. A run that waits for another one does not count: 100,000.
+    /// is recorded and waits. A run that waits for another one does not count: 100,000. At least 1.
     pub runnable_runs_max: usize,
-    /// Unread frames an observer may have before it is caught up from the log: 1,024.
+    /// Unread frames an observer may have before it is caught up from the log: 1,024. From 1 to
+    /// [`UNREAD_FRAMES_MAX`]: the room for them is taken when a run is observed first.
     pub unread_frames_max: usize,
     /// How long a cancelled run may clean up before its task is dropped: 5 s.
     pub cancel_grace: Duration,
@@ -99,6 +104,39 @@ pub struct Limits {
     /// something outside may still make it ask for the one that it has; then it is a journal mismatch:
     /// 60 s.
     pub mismatch_after: Duration,
+}
+
+/// A limit that no system can work with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the limit {name} is {value}, and has to be from {min} to {max}")]
+pub struct InvalidLimit {
+    /// Its name in [`Limits`].
+    pub name: &'static str,
+    /// What it was set to.
+    pub value: usize,
+    /// The least that it may be.
+    pub min: usize,
+    /// The most that it may be.
+    pub max: usize,
+}
+
+impl Limits {
+    /// Fails if a system could not work with these limits.
+    ///
+    /// # Errors
+    /// [`InvalidLimit`], the first there is.
+    pub fn validate(&self) -> Result<(), InvalidLimit> {
+        for (name, value, max) in [
+            ("queued_bytes_max", self.queued_bytes_max, usize::MAX),
+            ("runnable_runs_max", self.runnable_runs_max, usize::MAX),
+            ("unread_frames_max", self.unread_frames_max, UNREAD_FRAMES_MAX),
+        ] {
+            if !(1..=max).contains(&value) {
+                return Err(InvalidLimit { name, value, min: 1, max });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Limits {
@@ -126,6 +164,20 @@ impl Default for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_that_nothing_works_with_are_refused() {
+        assert_eq!(Limits::default().validate(), Ok(()));
+        let invalid = |limits: Limits| limits.validate().unwrap_err().name;
+        let limits = Limits { queued_bytes_max: 0, ..Limits::default() };
+        assert_eq!(invalid(limits), "queued_bytes_max");
+        let limits = Limits { runnable_runs_max: 0, ..Limits::default() };
+        assert_eq!(invalid(limits), "runnable_runs_max");
+        for unread in [0, UNREAD_FRAMES_MAX + 1, usize::MAX] {
+            let limits = Limits { unread_frames_max: unread, ..Limits::default() };
+            assert_eq!(invalid(limits), "unread_frames_max");
+        }
+    }
 
     #[test]
     fn depth_counts_what_is_nested_and_no_text() {

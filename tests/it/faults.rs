@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ghostlight::prelude::*;
-use ghostlight::storage::{self, Batch, Key as StoreKey, Store};
-use ghostlight::{AgentPath, Error};
+use ghostlight::protocol::{AgentKey, RunKey};
+use ghostlight::storage::{self, Batch, Key as StoreKey, MemoryStore, Store};
+use ghostlight::{AgentPath, Error, SystemBuilder};
 use tokio::time::timeout;
 
 use crate::support::code::{Code, Data, assistant, code, until};
@@ -142,6 +143,42 @@ async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
         assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
         system.crash().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_passes_over_a_child_that_cannot_be_read() {
+    let store = MemoryStore::new();
+    // Run r dispatches a and b, and all of them wait for their cancel.
+    let child = code(|cx, input| {
+        Box::pin(async move {
+            if input.is_null() {
+                for id in ["a", "b"] {
+                    cx.agent::<Code>().start::<Code>(json!(1)).id(id).await?;
+                }
+            }
+            cx.cancelled().await;
+            Ok(json!(null))
+        })
+    });
+    let builder = SystemBuilder::on_memory_store(store.clone()).agent(crate::support::Assistant);
+    let system = builder.child(child).start().await.unwrap();
+    let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let parent: AgentPath = "Assistant:a/Code:r".parse().unwrap();
+    let of = |id: &str| RunKey::new(&parent, &id.parse().unwrap());
+    let row = StoreKey::live(AgentKey::from(&parent), of("a"));
+    let damage = Batch::new().put(row.into_bytes(), b"no record".to_vec());
+    store.commit(&[damage]).unwrap()[0].as_ref().unwrap();
+
+    run.cancel("enough").await.unwrap();
+    let end = timeout(LIMIT, run.outcome()).await.expect("an end").unwrap();
+    assert_eq!(end.status(), Status::Aborted);
+    let inner = system.agent_at(&parent).unwrap();
+    let mut tail = inner.tail("b", After::START).await.unwrap();
+    let end = async { while tail.next().await.transpose().unwrap().is_some() {} };
+    timeout(LIMIT, end).await.expect("an end");
+    let b = inner.inspect("b").await.unwrap().unwrap().run;
+    assert_eq!(b.status, Status::Aborted);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use ghostlight::storage::{self, Key as StoreKey, MemoryStore, Store};
 use ghostlight::{Cursor, Error, Limits, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Do, Worker, aborted, bounded, hold, say};
-use crate::support::code::{Code, code};
+use crate::support::code::{Code, Data, code};
 use crate::support::unreadable::Unreadable;
 use crate::support::{Adder, Assistant};
 
@@ -430,6 +430,39 @@ async fn an_inspection_reads_no_results_of_steps() {
         let text = seen.milestones[0].data.as_ref().unwrap()["text"].as_str().unwrap().len();
         assert_eq!((text, seen.progress.unwrap()["fraction"].clone()), (50_000, json!(0.5)));
         assert!(store.failed_at().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_runs_does_not_wait_for_a_commit_a_run() {
+    bounded(async {
+        let data = Data::new();
+        let latency = Duration::from_millis(10);
+        // A commit is under way all the time once the run `busy` is there.
+        let child = code(|cx, input| {
+            Box::pin(async move {
+                while input == json!("busy") {
+                    cx.emit(json!(null)).await?;
+                    cx.flush().await;
+                }
+                Ok(json!(null))
+            })
+        });
+        let disk = data.disk(None).latency(latency);
+        let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        for n in 0..100 {
+            let run = assistant.run::<Code>(json!(null)).id(format!("r{n}")).await.unwrap();
+            run.completed().unwrap();
+        }
+        assistant.start::<Code>(json!("busy")).id("busy").await.unwrap();
+        let begin = tokio::time::Instant::now();
+        let page = assistant.list(&RunFilter::default(), None, 500).await.unwrap();
+        assert_eq!(page.runs.len(), 101);
+        let took = begin.elapsed();
+        assert!(took <= 10 * latency, "{took:?}");
+        system.crash().await;
     })
     .await;
 }

@@ -34,6 +34,52 @@ async fn a_step_runs_once_across_a_crash() {
     assert_eq!(run.inspect().await.unwrap().unwrap().run.attempt, 2);
 }
 
+/// Reports between two steps, of which the second takes an hour, and after both.
+fn reporter() -> Code {
+    code(|cx, _| {
+        Box::pin(async move {
+            cx.progress(Progress::fraction(0.25));
+            cx.step("a", async || Ok(())).await?;
+            cx.progress(Progress::fraction(1.0).message("a is done"));
+            cx.step("b", async || Ok(tokio::time::sleep(Duration::from_secs(3600)).await)).await?;
+            cx.progress(Progress::fraction(1.0).message("b is done"));
+            Ok(json!(null))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_that_a_crash_has_lost_is_reported_again_and_no_other() {
+    let mut system = TestSystem::new(7).agent(Assistant).child(reporter()).start().await.unwrap();
+    let message = async |system: &TestSystem| {
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        let inspection = assistant.inspect("r").await.unwrap().unwrap();
+        inspection.progress.map(|progress| progress["message"].clone())
+    };
+    let assistant = system.agent::<Assistant>("a").unwrap();
+    let crash = system.crash_after(Point::step("a"));
+    assistant.start::<Code>(json!(null)).id("r").await.unwrap();
+    crash.await.unwrap();
+    system.advance(Duration::from_secs(60)).await;
+    assert_eq!(message(&system).await, Some(json!("a is done")));
+
+    // The log has it now.
+    let frames = async |system: &TestSystem| {
+        let assistant = system.agent::<Assistant>("a").unwrap();
+        assistant.inspect("r").await.unwrap().unwrap().next_sequence
+    };
+    let before = frames(&system).await;
+    system.crash().await.unwrap();
+    system.advance(Duration::from_secs(60)).await;
+    assert_eq!(frames(&system).await, before);
+
+    // Code that returns right after it was told the last result never stands still again.
+    let crash = system.crash_after(Point::step("b"));
+    crash.await.unwrap();
+    system.advance(Duration::from_secs(60)).await;
+    assert_eq!(message(&system).await, Some(json!("b is done")));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_step_error_of_any_length_is_recorded_and_no_try_is_lost() {
     let executed = Arc::new(AtomicU64::new(0));

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use futures_util::future::join;
 use ghostlight::frame::{Frame, FrameEvent, ReservedBody};
 use ghostlight::prelude::*;
-use ghostlight::{Error, RunInfo};
+use ghostlight::protocol::RunKey;
+use ghostlight::storage::{self, Batch, Key, MemoryStore, Store};
+use ghostlight::{Error, RunInfo, SystemBuilder};
 use tokio::time::{Instant, timeout};
 
 use crate::bench::{Bench, Worker, bounded, hold, say};
@@ -361,4 +363,53 @@ async fn a_queued_run_is_shown_only_after_its_start_hook() {
         assert_eq!(shows.await, ((0, 1), (0, 0)));
     })
     .await;
+}
+
+/// Lets a run of six chunks end, deletes the records of its log that `choose` names, and returns what
+/// a tail and a page of frames say.
+async fn with_records_missing(choose: fn(usize) -> usize) -> [Error; 2] {
+    let store = MemoryStore::new();
+    let child = code(|cx, _| {
+        Box::pin(async move {
+            for n in 0..6 {
+                cx.emit(n).await?;
+                cx.flush().await;
+            }
+            Ok(json!(null))
+        })
+    });
+    let builder = SystemBuilder::on_memory_store(store.clone()).agent(Assistant);
+    let system = builder.child(child).start().await.unwrap();
+    let agent = system.agent::<Assistant>("a").unwrap();
+    let run = agent.start::<Code>(json!(null)).id("r").await.unwrap();
+    run.outcome().await.unwrap().completed().unwrap();
+    let log = Key::log(RunKey::new(agent.path(), &"r".parse().unwrap()));
+    let limit = storage::Limit { entries: 100, bytes: 1 << 20 };
+    let records = store.scan(log.as_bytes(), None, limit).unwrap();
+    let key = records[choose(records.len())].key.clone();
+    store.commit(&[Batch::new().delete(key)]).unwrap()[0].as_ref().unwrap();
+
+    let mut tail = run.tail(After::START);
+    let tailed = async {
+        loop {
+            if let Err(error) = tail.next().await.expect("an error before the end") {
+                return error;
+            }
+        }
+    };
+    let tailed = timeout(Duration::from_secs(60), tailed).await.expect("an answer");
+    let page = agent.agent_ref().frames("r", After::START, 100);
+    let paged = timeout(Duration::from_secs(60), page).await.expect("an answer").unwrap_err();
+    system.crash().await;
+    [tailed, paged]
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_that_the_log_has_lost_are_a_typed_error() {
+    for choose in [|records| records - 1, |records: usize| records / 2] {
+        for error in with_records_missing(choose).await {
+            let corrupt = matches!(error, Error::Storage(storage::Error::Corrupt { .. }));
+            assert!(corrupt && error.to_string().contains("missing"), "{error:?}");
+        }
+    }
 }

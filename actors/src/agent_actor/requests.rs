@@ -12,7 +12,7 @@ use super::{AgentState, Lane};
 use crate::Error;
 use crate::agents::unless_gone;
 use crate::lanes;
-use crate::messages::{AgentMsg, Reply, RunMsg, RunRequest};
+use crate::messages::{AgentMsg, Reply, RunMsg, RunRequest, hold};
 
 /// How long a clear waits for a live run to end, however long that run may clean up.
 const CLEAR_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -39,21 +39,21 @@ impl AgentState {
             RunRequest::Cancel(reason, reply) => match cancel.take() {
                 Some(cancel) => {
                     if let Err((reason, reply)) = cancel.send((reason, reply)) {
-                        pending.push_back(RunRequest::Cancel(reason, reply));
+                        hold(pending, RunRequest::Cancel(reason, reply));
                     }
                 }
-                None => pending.push_back(RunRequest::Cancel(reason, reply)),
+                None => hold(pending, RunRequest::Cancel(reason, reply)),
             },
             RunRequest::Clear(reply, due) => {
                 if let Some(cancel) = cancel.take() {
                     // If it comes too late, the run is cancelled once it is live.
                     let _ = cancel.send((lanes::CLEARED.to_owned(), oneshot::channel().0));
                 }
-                pending.push_back(RunRequest::Clear(reply, due));
+                hold(pending, RunRequest::Clear(reply, due));
             }
             RunRequest::Tail(reply) if *shown => _ = reply.send(Ok(Some(()))),
             // Frame 0 is shown after the start hook.
-            RunRequest::Tail(reply) => pending.push_back(RunRequest::Tail(reply)),
+            RunRequest::Tail(reply) => hold(pending, RunRequest::Tail(reply)),
             // It is on its way already.
             RunRequest::Recover(reply) => {
                 if let Some(reply) = reply {
@@ -88,7 +88,7 @@ impl AgentState {
                 if actor.is_some() {
                     let _ = reply.send(Ok(self.args.node.live.is_executed(run)));
                 } else if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-                    pending.push_back(RunRequest::Recover(Some(reply)));
+                    hold(pending, RunRequest::Recover(Some(reply)));
                 }
                 return;
             }
@@ -111,7 +111,7 @@ impl AgentState {
             _ => return,
         };
         if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-            pending.push_back(request);
+            hold(pending, request);
         }
     }
 
@@ -151,7 +151,7 @@ impl AgentState {
         let overdue = node.limits.cancel_grace.saturating_mul(2).min(CLEAR_WAIT_MAX);
         let gives_up = due.unwrap_or_else(|| Instant::now() + overdue);
         if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id) {
-            pending.push_back(RunRequest::Clear(reply, Some(gives_up)));
+            hold(pending, RunRequest::Clear(reply, Some(gives_up)));
         }
         if let Some(live) = node.live.get(run) {
             let (cancelled, _) = oneshot::channel();

@@ -31,7 +31,6 @@ impl Stored {
         committer: &Committer,
         run: RunKey,
     ) -> Result<Option<Self>, Error> {
-        // All three in one go of the committer.
         let (record_key, head_key) = (Key::record(run), Key::head(run));
         let (cleared, record, head) = tokio::try_join!(
             is_cleared(committer, run),
@@ -41,6 +40,10 @@ impl Stored {
         let (false, Some(record)) = (cleared, record) else { return Ok(None) };
         let (record, record_revision) = codec::decode_versioned::<RunRecord>(&record_key, &record)?;
         let Some(head) = head else {
+            // The reads are no snapshot: a clear may have come in between.
+            if is_cleared(committer, run).await? {
+                return Ok(None);
+            }
             let why = "the run has a record, but no head".to_owned();
             return Err(storage::Error::Corrupt { key: head_key.to_string(), why }.into());
         };

@@ -10,7 +10,11 @@ use super::{Done, Dormant, Frozen, Shared};
 impl Shared {
     /// Judges that the code has returned.
     pub(crate) fn finish(&self) -> Result<(), Mismatch> {
-        self.lock().journal.finish()
+        let mut inner = self.lock();
+        inner.journal.finish()?;
+        // The commit of the end takes it along.
+        inner.report_held();
+        Ok(())
     }
 
     /// Stops the code where it stands, if it is as dormant as it was.
@@ -45,6 +49,7 @@ impl Shared {
         inner.frozen = Some(Frozen::Ended);
         inner.queue.clear();
         inner.progress = None;
+        inner.held_progress = None;
     }
 
     /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.

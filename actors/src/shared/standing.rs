@@ -141,7 +141,15 @@ impl Shared {
         while inner.frozen.is_none() {
             let owes_cancel = self.owes_cancel();
             let mut wakers = Vec::new();
-            match inner.journal.standstill(outside) {
+            let was_behind = !inner.journal.is_caught_up();
+            let released = inner.journal.standstill(outside);
+            if was_behind && inner.journal.is_caught_up() && inner.report_held() {
+                self.wake_actor(inner);
+            } else if matches!(released, Ok(Wake::One(_))) {
+                // What was reported before this result is out of date.
+                inner.held_progress = None;
+            }
+            match released {
                 Ok(Wake::Nobody) if !owes_cancel => break,
                 Ok(Wake::One(call)) => wakers = inner.take_wakers(Wake::One(call)),
                 Ok(wake) => {

@@ -172,7 +172,7 @@ impl SystemBuilder {
     /// in the background, and the start does not wait for any of it.
     ///
     /// # Errors
-    /// Kinds that cannot be registered; a store that cannot be opened, above all
+    /// Kinds that cannot be registered; a limit that no system can work with; a store that cannot be opened, above all
     /// [`Locked`](storage::Error::Locked); live runs of a type that is not registered, or not as a
     /// child.
     ///
@@ -182,6 +182,7 @@ impl SystemBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
+        self.limits.validate()?;
         let in_runtime = matches!(self.store, StoreChoice::Memory(_) | StoreChoice::Backend(_));
         let (committer, handle) = open(self.store, self.durability).await?;
         let incarnation = recover::next_incarnation(&committer).await?;
