@@ -5,12 +5,17 @@ use std::task::Waker;
 use ghostlight_protocol::journal::{Mismatch, Outside};
 use ghostlight_storage::records::LogEntry;
 
-use super::{Done, Dormant, Frozen, Shared};
+use super::{Done, Dormant, Frozen, Shared, is_of_source};
 
 impl Shared {
-    /// Judges that the code has returned.
+    /// Judges that the code has returned. If it does not fit the log, what is held back is forgotten.
     pub(crate) fn finish(&self) -> Result<(), Mismatch> {
-        self.lock().journal.finish()
+        let mut inner = self.lock();
+        let finished = inner.journal.finish();
+        if finished.is_err() {
+            self.forget_held(&mut inner);
+        }
+        finished
     }
 
     /// Stops the code where it stands, if it is as dormant as it was.
@@ -47,14 +52,19 @@ impl Shared {
         inner.progress = None;
     }
 
-    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
-    pub(crate) fn take(&self, bytes_max: usize) -> (Vec<LogEntry>, u64) {
+    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry. What is
+    /// [held back](Shared::holds) stays, unless the run's end is `decided` and comes after it.
+    pub(crate) fn take(&self, bytes_max: usize, decided: bool) -> (Vec<LogEntry>, u64) {
         let mut inner = self.lock();
         inner.told = false;
         let mut taken = Vec::new();
         let mut bytes = 0;
+        let holds = !decided && self.holds(&inner);
         while let Some(entry) = inner.queue.front() {
             bytes += entry.bytes();
+            if holds && !is_of_source(entry) {
+                break;
+            }
             if !taken.is_empty() && bytes > bytes_max {
                 break;
             }
@@ -88,7 +98,8 @@ impl Shared {
             }
         }
         if inner.journal.is_standing() {
-            let is_judged = wakers.is_empty() || inner.journal.is_caught_up();
+            let is_stuck = inner.waits_for_disk() && self.is_stuck(&inner);
+            let is_judged = wakers.is_empty() && !is_stuck || inner.journal.is_caught_up();
             let released = self.release(&mut inner, Outside::MayWake);
             if released.is_empty() && !is_judged {
                 // Whoever waited may be gone, and what the code waits for otherwise has yet to be judged.
