@@ -412,3 +412,52 @@ async fn a_crash_of_the_actor_cancels_no_run_that_the_code_awaits() {
     );
     system.crash().await;
 }
+
+/// A run whose actor is lost at every moment of its life, on a slow disk.
+async fn lost_at_any_moment(ends: bool) {
+    for at_ms in 100..220 {
+        let child = code(move |cx, _| {
+            Box::pin(async move {
+                // Whoever waits has found nothing yet.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                if ends {
+                    return Ok(json!("end"));
+                }
+                cx.milestone("m", json!(null)).await?;
+                std::future::pending().await
+            })
+        });
+        let data = Data::new();
+        let disk = data.disk(None).latency(Duration::from_millis(50));
+        let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+        let assistant = assistant(&system);
+        let run = assistant.start::<Code>(json!(null)).id("r").await.unwrap();
+        let told = async {
+            match ends {
+                true => assert_eq!(run.outcome().await.unwrap().completed().unwrap(), json!("end")),
+                false => _ = run.milestone("m").await.unwrap(),
+            }
+        };
+        let mut tail = run.tail(After::START);
+        let tailed = async { while tail.next().await.unwrap().unwrap().sequence < 1 {} };
+        let lost = async {
+            tokio::time::sleep(Duration::from_millis(at_ms)).await;
+            let path = assistant.agent_ref().path().child(Code::TYPE, &"r".parse().unwrap());
+            ghostlight::testing::crash_run(&system, &path.unwrap());
+        };
+        let all = async { tokio::join!(told, tailed, lost) };
+        let soon = Duration::from_secs(3);
+        timeout(soon, all).await.unwrap_or_else(|_| panic!("silence after {at_ms} ms"));
+        system.crash().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_told_although_the_actor_was_lost_meanwhile() {
+    lost_at_any_moment(true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_milestone_is_told_although_the_actor_was_lost_meanwhile() {
+    lost_at_any_moment(false).await;
+}
