@@ -9,7 +9,7 @@ use ghostlight::{Error, StartError};
 use tokio::time::{Instant, timeout};
 
 use crate::support::Assistant;
-use crate::support::code::{Code, Data, assistant, code, until};
+use crate::support::code::{Code, Data, assistant, code, end, until};
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -460,4 +460,25 @@ async fn an_end_is_told_although_the_actor_was_lost_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn a_milestone_is_told_although_the_actor_was_lost_meanwhile() {
     lost_at_any_moment(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_code_is_entered_costs_no_attempt() {
+    let child = || code(|cx, _| Box::pin(async move { Ok(json!(cx.attempt())) }));
+    let data = Data::new();
+    let disk = data.disk(None).latency(Duration::from_millis(50));
+    let system = data.on(&disk).agent(Assistant).child(child()).start().await.unwrap();
+    let agent = assistant(&system);
+    let dispatch = async {
+        // Its dispatch is recorded, or is refused and made again below.
+        let _ = agent.start::<Code>(json!(null)).id("r").await;
+    };
+    let shutdown = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        system.shutdown().await
+    };
+    _ = tokio::join!(dispatch, shutdown);
+    let system = data.start(child()).await;
+    assert!(assistant(&system).inspect("r").await.unwrap().is_some(), "it was recorded");
+    assert_eq!(end(&system).await.completed().unwrap(), json!(1));
 }

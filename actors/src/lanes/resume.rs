@@ -35,6 +35,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         return Ok(LaneEnd::FREE);
     };
     stored.record.state = state;
+    let begun = (!hook).then(|| args.node.turns.token());
     let mut changes = Changes::new();
     if let Some(number) = stored.record.queue_number.take() {
         changes.delete(&Key::queue(AgentKey::from(&args.path), number, run));
@@ -53,6 +54,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         past: Past::default(),
         permit,
         lost: false,
+        begun,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(Entering::Owned(Box::new(owned))) })
 }
@@ -250,7 +252,8 @@ async fn try_resume(
     let is_ready = decided.is_some()
         || record.state.phase != Phase::Starting
         || planted(Planted::SkipStartHook);
-    let owned = Owned { record, record_revision: revision, writer, past, permit, lost: true };
+    let owned =
+        Owned { record, record_revision: revision, writer, past, permit, lost: true, begun: None };
     match is_ready {
         true => spawn(args, run_id, owned, decided).await,
         false => Ok(LaneEnd::enter(Entering::Owned(Box::new(owned)))),
