@@ -3,7 +3,7 @@
 //! Only durable things are published. Nobody waits for a subscriber: one that falls behind is told
 //! so, and reads the log.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ghostlight_protocol::RunKey;
@@ -61,7 +61,8 @@ impl Drop for Leave {
 
 #[derive(Default)]
 struct Channels {
-    by_run: HashMap<RunKey, Channel>,
+    /// In an order of its own, since those who wait are let go in it.
+    by_run: BTreeMap<RunKey, Channel>,
     /// Whoever comes now is let go at once: nothing is published any more.
     closed: bool,
 }

@@ -14,6 +14,7 @@ use ghostlight_protocol::{AgentPath, Phase, RunId, RunKey};
 use ghostlight_storage::records::RunRecord;
 use ghostlight_supervisor::ChildSpec;
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::Error;
 use crate::agent_actor::AgentArgs;
@@ -101,6 +102,8 @@ pub(crate) struct Owned {
     pub(crate) permit: Permit,
     /// An earlier life was lost, and may have entered the code.
     pub(crate) lost: bool,
+    /// Its record says that it is executed, before it is: a shutdown waits for one of the two to be so.
+    pub(crate) begun: Option<TaskTrackerToken>,
 }
 
 /// Brings a cancel to a run that is on its way to its actor.
@@ -281,7 +284,7 @@ pub(crate) async fn spawn(
     owned: Owned,
     decided: Option<Decided>,
 ) -> Result<LaneEnd, Error> {
-    let Owned { record, record_revision, writer, past, permit, lost: _ } = owned;
+    let Owned { record, record_revision, writer, past, permit, lost: _, begun: _begun } = owned;
     let node = &args.node;
     let run = RunKey::new(&args.path, run_id);
     let child = node.kinds.child(&record.agent_type)?;

@@ -17,7 +17,7 @@ use ghostlight_protocol::frame::ProgressData;
 use ghostlight_protocol::journal::{Act, Acted, Call, CallError, Journal, Mismatch, Told, Wake};
 use ghostlight_protocol::{AgentPath, Failure, RunId, RunKey};
 use ghostlight_storage::payload::Payload;
-use ghostlight_storage::records::{LogEntry, StoredCall};
+use ghostlight_storage::records::{LogEntry, Origin, StoredCall};
 use ractor::ActorRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -288,7 +288,28 @@ impl Shared {
         self.mismatch(&mut inner, mismatch);
     }
 
+    /// Whether acts that are new stay in memory, and all that is queued behind them. Until the code has
+    /// caught up with its log nobody knows whether it fits that: what code that does not fit has done
+    /// must not be in the log of the code that does. A run that is cancelled never comes to better code.
+    fn holds(&self, inner: &Inner) -> bool {
+        !inner.journal.is_caught_up() && !self.token.is_cancelled()
+    }
+
+    /// Whether nothing that is queued becomes durable before the code has asked for more.
+    fn is_stuck(&self, inner: &Inner) -> bool {
+        let is_in_flight = inner.durable + (inner.queue.len() as u64) < inner.queued;
+        let is_held = |entry| self.holds(inner) && !is_of_source(entry);
+        !is_in_flight && inner.queue.front().is_some_and(is_held)
+    }
+
+    fn forget_held(&self, inner: &mut Inner) {
+        if self.holds(inner) {
+            inner.queue.clear();
+        }
+    }
+
     fn mismatch(&self, inner: &mut Inner, mismatch: Mismatch) {
+        self.forget_held(inner);
         inner.frozen = Some(Frozen::Left);
         inner.mismatch = Some(mismatch.clone());
         self.tell(RunMsg::Mismatch(mismatch));
@@ -417,6 +438,12 @@ impl Shared {
         inner.activity += 1;
         inner.sleeps.remove(&ordinal);
     }
+}
+
+/// Whether the entry was read from an outside stream, which goes on where the log says, whatever the
+/// code is: it has no place among what the code repeats.
+fn is_of_source(entry: &LogEntry) -> bool {
+    matches!(entry, LogEntry::Chunk { origin: Origin::Source { .. }, .. })
 }
 
 /// Tells the journal when the future of a call is dropped.

@@ -184,6 +184,8 @@ impl System {
             node.live.emptied().await;
             node.turns.close();
             node.turns.wait().await;
+            // What was on its way to its code when the system began to drain.
+            node.live.emptied().await;
         };
         // Whoever stops the system counts what is left.
         tokio::select! {

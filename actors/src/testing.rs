@@ -115,7 +115,6 @@ pub struct TestSystem {
     clock: VirtualClock,
     limits: Limits,
     armed: Arc<Armed>,
-    crashes: u64,
 }
 
 /// How often the bodies of steps were executed, by run id and step key.
@@ -171,16 +170,7 @@ impl TestSystemBuilder {
         let parts =
             Parts { kinds: &kinds, clock, seed: self.seed, limits: &self.limits, armed: &armed };
         let system = parts.start(store.clone()).await?;
-        Ok(TestSystem {
-            store,
-            system,
-            kinds,
-            seed: self.seed,
-            clock,
-            limits: self.limits,
-            armed,
-            crashes: 0,
-        })
+        Ok(TestSystem { store, system, kinds, seed: self.seed, clock, limits: self.limits, armed })
     }
 }
 
@@ -270,12 +260,11 @@ impl TestSystem {
     /// As [`SystemBuilder::start`].
     pub async fn crash(&mut self) -> Result<(), StartError> {
         self.system.clone().crash().await;
-        self.crashes += 1;
         self.store = self.store.reopen();
         let parts = Parts {
             kinds: &self.kinds,
             clock: self.clock,
-            seed: self.seed.wrapping_add(self.crashes),
+            seed: self.seed,
             limits: &self.limits,
             armed: &self.armed,
         };

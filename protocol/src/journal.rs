@@ -254,22 +254,26 @@ impl<R> Journal<R> {
         self.standing
     }
 
-    /// Called when the code has returned.
+    /// Called when the code has returned: with all that the log has behind it, it has caught up.
     ///
     /// # Errors
     /// [`Mismatch`] when the log has more than the code has asked for.
-    pub fn finish(&self) -> Result<(), Mismatch> {
+    pub fn finish(&mut self) -> Result<(), Mismatch> {
         let code = "its end".to_owned();
         if let Some((entry, call)) = self.unasked() {
             return Err(Mismatch { entry, log: self.name(call), code });
         }
         match self.acts.get(self.acts_done) {
             Some((entry, act)) => Err(Mismatch { entry: *entry, log: act.to_string(), code }),
-            None => Ok(()),
+            None => {
+                self.caught_up = true;
+                Ok(())
+            }
         }
     }
 
-    /// Whether everything the log has was released: from here on the code does new things.
+    /// Whether everything the log has was released: from here on the code does new things. Acts that
+    /// are new before may be those of code that does not fit the log, and must not be recorded yet.
     pub fn is_caught_up(&self) -> bool {
         self.caught_up
     }

@@ -9,7 +9,7 @@ use ghostlight::{Error, StartError};
 use tokio::time::{Instant, timeout};
 
 use crate::support::Assistant;
-use crate::support::code::{Code, Data, assistant, code, until};
+use crate::support::code::{Code, Data, assistant, code, end, until};
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -411,4 +411,74 @@ async fn a_crash_of_the_actor_cancels_no_run_that_the_code_awaits() {
         "the kid goes on, and its parent begins anew"
     );
     system.crash().await;
+}
+
+/// A run whose actor is lost at every moment of its life, on a slow disk.
+async fn lost_at_any_moment(ends: bool) {
+    for at_ms in 100..220 {
+        let child = code(move |cx, _| {
+            Box::pin(async move {
+                // Whoever waits has found nothing yet.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                if ends {
+                    return Ok(json!("end"));
+                }
+                cx.milestone("m", json!(null)).await?;
+                std::future::pending().await
+            })
+        });
+        let data = Data::new();
+        let disk = data.disk(None).latency(Duration::from_millis(50));
+        let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+        let assistant = assistant(&system);
+        let run = assistant.start::<Code>(json!(null)).id("r").await.unwrap();
+        let told = async {
+            match ends {
+                true => assert_eq!(run.outcome().await.unwrap().completed().unwrap(), json!("end")),
+                false => _ = run.milestone("m").await.unwrap(),
+            }
+        };
+        let mut tail = run.tail(After::START);
+        let tailed = async { while tail.next().await.unwrap().unwrap().sequence < 1 {} };
+        let lost = async {
+            tokio::time::sleep(Duration::from_millis(at_ms)).await;
+            let path = assistant.agent_ref().path().child(Code::TYPE, &"r".parse().unwrap());
+            ghostlight::testing::crash_run(&system, &path.unwrap());
+        };
+        let all = async { tokio::join!(told, tailed, lost) };
+        let soon = Duration::from_secs(3);
+        timeout(soon, all).await.unwrap_or_else(|_| panic!("silence after {at_ms} ms"));
+        system.crash().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_told_although_the_actor_was_lost_meanwhile() {
+    lost_at_any_moment(true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_milestone_is_told_although_the_actor_was_lost_meanwhile() {
+    lost_at_any_moment(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_code_is_entered_costs_no_attempt() {
+    let child = || code(|cx, _| Box::pin(async move { Ok(json!(cx.attempt())) }));
+    let data = Data::new();
+    let disk = data.disk(None).latency(Duration::from_millis(50));
+    let system = data.on(&disk).agent(Assistant).child(child()).start().await.unwrap();
+    let agent = assistant(&system);
+    let dispatch = async {
+        // Its dispatch is recorded, or is refused and made again below.
+        let _ = agent.start::<Code>(json!(null)).id("r").await;
+    };
+    let shutdown = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        system.shutdown().await
+    };
+    _ = tokio::join!(dispatch, shutdown);
+    let system = data.start(child()).await;
+    assert!(assistant(&system).inspect("r").await.unwrap().is_some(), "it was recorded");
+    assert_eq!(end(&system).await.completed().unwrap(), json!(1));
 }

@@ -85,6 +85,35 @@ async fn a_blocking_step_that_returns_in_time_is_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clear_that_comes_no_further_than_its_cancel_frees_the_slot() {
+    bounded_real(async {
+        let worker = Worker::default();
+        let bench = worker.bench.clone();
+        let _open = OpenOnDrop(bench.clone());
+        let limits = Limits {
+            cancel_grace: Duration::from_millis(50),
+            suspend_after: Duration::from_millis(10),
+            ..Limits::default()
+        };
+        let builder = System::in_memory().limits(limits).agent(Capped(1, AtCap::Refuse));
+        let system = builder.child(worker).start().await.unwrap();
+        let capped = system.agent::<Capped>("c").unwrap();
+        let waits = Do::Dispatch(vec![Do::Block("g".into()).kid("kid")], Box::new(say("")));
+        let run = capped.start::<Worker>(waits).id("x").await.unwrap();
+        bench.seen("blocking", 1).await;
+        while !run.inspect().await.unwrap().unwrap().run.suspended {
+            tokio::task::yield_now().await;
+        }
+        let cleared = capped.clear(&RunFilter::default()).await.unwrap_err();
+        assert!(matches!(&cleared, Error::StillStopping(id) if id == "kid"), "{cleared}");
+        assert_eq!(run.inspect().await.unwrap().unwrap().run.status, Status::Aborted);
+        let other = capped.run::<Worker>(say("b")).id("other").await.unwrap();
+        assert_eq!(other.completed().unwrap(), "b");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn code_that_blocked_beyond_its_end_dispatches_nothing() {
     bounded_real(async {
         let bench = Bench::default();

@@ -8,6 +8,7 @@ use ghostlight::{DispatchOptions, Error, RunCall, RunFilter, SystemBuilder, fram
 use serde_json::Value;
 
 use crate::bench::{Bench, Do, Worker, bounded, failed, hold, say};
+use crate::support::code::{Code, Data, assistant, code};
 use crate::support::unreadable::Unreadable;
 use crate::support::{Adder, Assistant};
 
@@ -385,4 +386,16 @@ async fn a_call_that_is_dropped_cancels_no_run_but_its_own() {
         assert_eq!(theirs.outcome().await.unwrap().status(), Status::Aborted);
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_makes_other_ids_after_a_restart() {
+    let data = Data::new();
+    for _ in 0..3 {
+        let system = data.start(code(|_, _| Box::pin(async move { Ok(json!(null)) }))).await;
+        let run = assistant(&system).start::<Code>(json!(null)).await.unwrap();
+        assert!(!run.already_existed(), "{:?} is an old run's", run.id());
+        run.outcome().await.unwrap().completed().unwrap();
+        system.crash().await;
+    }
 }

@@ -312,3 +312,94 @@ async fn a_parked_run_keeps_its_agent_out_of_memory() {
     tokio::time::sleep(LIMIT).await;
     assert_eq!(system.agents_in_memory(), [], "idle");
 }
+
+/// Whatever the code of `bad` does after step `a`, the run parks, and the good code never hears of it.
+async fn parked_and_forgotten(bad: Code) {
+    let good = || {
+        code(|cx, _| {
+            Box::pin(async move {
+                cx.step("a", async || Ok(())).await?;
+                cx.step("b", async || Ok(())).await?;
+                if cx.attempt() == 1 {
+                    std::future::pending::<()>().await;
+                }
+                cx.state().set("k", 1).await?;
+                cx.emit("good").await?;
+                cx.milestone("good", json!(null)).await?;
+                Ok(json!((cx.state().get::<u64>("k")?, cx.source_offset("stream"))))
+            })
+        })
+    };
+    let data = Data::new();
+    begin(&data, good()).await;
+    let system = data.start(bad).await;
+    assert_eq!(end(&system).await.status(), Status::Interrupted);
+    system.crash().await;
+    let system = data.start(good()).await;
+    assert_eq!(end(&system).await.completed().unwrap(), json!((1, 0)));
+    let frames = replay(assistant(&system).agent_ref(), "r").await;
+    let of_bad = frames.iter().filter(|frame| match &frame.event {
+        FrameEvent::Chunk { body, .. } => body.contains("bad"),
+        _ => false,
+    });
+    assert_eq!(of_bad.count(), 0, "{frames:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_code_that_does_not_fit_has_done_is_forgotten() {
+    parked_and_forgotten(code(move |cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            cx.state().set("k", 2).await?;
+            Ok(json!(null))
+        })
+    }))
+    .await;
+    parked_and_forgotten(code(move |cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            cx.milestone("bad", json!(null)).await?;
+            Ok(json!(null))
+        })
+    }))
+    .await;
+    parked_and_forgotten(code(move |cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            cx.emit("bad").await?;
+            cx.emit_from("stream", 7, "bad").await?;
+            Ok(json!(null))
+        })
+    }))
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_waits_for_what_is_held_back_parks_the_run() {
+    // Alone, and inside a combinator that wakes its futures itself.
+    parked_and_forgotten(code(|cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            cx.emit_from("other stream", 7, "of the stream").await?;
+            cx.emit("bad").await?;
+            cx.flush().await;
+            cx.step("b", async || Ok(())).await?;
+            Ok(json!(null))
+        })
+    }))
+    .await;
+    parked_and_forgotten(code(|cx, _| {
+        Box::pin(async move {
+            cx.step("a", async || Ok(())).await?;
+            let flood = async {
+                loop {
+                    cx.emit("bad".repeat(60_000)).await?;
+                }
+            };
+            let mut all: futures_util::stream::FuturesUnordered<_> = [flood].into_iter().collect();
+            let end: Option<Result<(), RunError>> = futures_util::StreamExt::next(&mut all).await;
+            Ok(json!(end.is_some()))
+        })
+    }))
+    .await;
+}

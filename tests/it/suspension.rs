@@ -324,3 +324,25 @@ async fn a_milestone_counts_although_the_wall_clock_was_set_back_since() {
     let end = timeout(LIMIT, run.outcome()).await.unwrap().unwrap();
     assert_eq!(end.completed().unwrap(), json!("found"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_is_due_while_the_run_leaves_memory_is_not_late() {
+    let data = Data::new();
+    let disk = data.disk(None).latency(Duration::from_secs(2));
+    let child = code(|cx, ms| {
+        Box::pin(async move {
+            cx.sleep(Duration::from_millis(ms.as_u64().unwrap())).await;
+            Ok(json!(null))
+        })
+    });
+    let system = data.on(&disk).agent(Assistant).child(child).start().await.unwrap();
+    // The timers are read when this one is due, which is while the other run leaves memory: they wait
+    // for the disk, and find both.
+    assistant(&system).start::<Code>(json!(20_000)).id("other").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(14_100)).await;
+    let run = assistant(&system).start::<Code>(json!(3_500)).id("r").await.unwrap();
+    let began = Instant::now();
+    run.outcome().await.unwrap().completed().unwrap();
+    // It is entered again, is told, and ends: a commit each.
+    assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+}

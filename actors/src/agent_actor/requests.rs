@@ -92,7 +92,16 @@ impl AgentState {
                 }
                 return;
             }
-            RunRequest::Wake | RunRequest::Recover(None) | RunRequest::Admit => return,
+            // Its actor may be on its way out, to wait for what has just come.
+            RunRequest::Wake => {
+                if let Some(Lane::Live(pending)) = self.lanes.get_mut(&run_id)
+                    && !pending.iter().any(|request| matches!(request, RunRequest::Wake))
+                {
+                    pending.push_back(RunRequest::Wake);
+                }
+                return;
+            }
+            RunRequest::Recover(None) | RunRequest::Admit => return,
         };
         let unsent = match actor {
             Some(actor) => match actor.cast(message) {

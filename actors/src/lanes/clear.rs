@@ -18,32 +18,27 @@ use crate::messages::{AgentMsg, Reply, RunRequest};
 use crate::node::Node;
 
 pub(super) async fn clear(args: &AgentArgs, run_id: &RunId, reply: Reply<bool>) -> LaneEnd {
-    match try_clear(args, run_id).await {
-        Ok((cleared, end)) => {
-            let _ = reply.send(Ok(cleared));
-            end
-        }
-        Err(error) => {
-            let _ = reply.send(Err(error));
-            LaneEnd::UNCHANGED
-        }
-    }
+    let mut end = LaneEnd::UNCHANGED;
+    let cleared = try_clear(args, run_id, &mut end).await;
+    let _ = reply.send(cleared);
+    end
 }
 
-async fn try_clear(args: &AgentArgs, run_id: &RunId) -> Result<(bool, LaneEnd), Error> {
+/// `end` tells how far it came: a run that was cancelled holds no slot, whether it can be cleared or not.
+async fn try_clear(args: &AgentArgs, run_id: &RunId, end: &mut LaneEnd) -> Result<bool, Error> {
     let Some(mut stored) = Stored::read(args, run_id).await? else {
-        return Ok((false, LaneEnd::FREE));
+        *end = LaneEnd::FREE;
+        return Ok(false);
     };
-    let mut end = LaneEnd::FREE;
-    if !matches!(stored.record.state.phase, Phase::Ended(_)) {
-        end = try_cancel(args, run_id, CLEARED).await?;
-        let Some(cancelled) = Stored::read(args, run_id).await? else {
-            return Ok((false, end));
-        };
+    if let Phase::Ended(_) = stored.record.state.phase {
+        *end = LaneEnd::FREE;
+    } else {
+        *end = try_cancel(args, run_id, CLEARED).await?;
+        let Some(cancelled) = Stored::read(args, run_id).await? else { return Ok(false) };
         stored = cancelled;
     }
     clear_ended(&args.node, &args.path, run_id, &stored).await?;
-    Ok((true, end))
+    Ok(true)
 }
 
 /// Clears a run of an agent whose type is not registered; see [`cancel_unregistered`].

@@ -11,13 +11,15 @@ use storage::{Changes, Expect, Key};
 
 use super::cancel::try_cancel;
 use super::{
-    Cancelled, Cause, Entering, LaneEnd, Owned, Stored, not_entered, spawn, unless_cancelled,
+    Cancelled, Cause, Entering, LaneEnd, Owned, Stored, not_entered, outcome, spawn,
+    unless_cancelled,
 };
 use crate::agent_actor::AgentArgs;
 use crate::clock::millis;
 use crate::code::caught;
-use crate::finalise::{Decided, commit_all};
-use crate::past::Past;
+use crate::finalise::{Decided, commit_all, tell_ended};
+use crate::hub::Published;
+use crate::past::{Past, Signals};
 use crate::place::Permit;
 use crate::{Error, RunError};
 
@@ -33,6 +35,7 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         return Ok(LaneEnd::FREE);
     };
     stored.record.state = state;
+    let begun = (!hook).then(|| args.node.turns.token());
     let mut changes = Changes::new();
     if let Some(number) = stored.record.queue_number.take() {
         changes.delete(&Key::queue(AgentKey::from(&args.path), number, run));
@@ -51,8 +54,44 @@ pub(super) async fn admit(args: &AgentArgs, run_id: &RunId) -> Result<LaneEnd, E
         past: Past::default(),
         permit,
         lost: false,
+        begun,
     };
     Ok(LaneEnd { queued: -1, ..LaneEnd::enter(Entering::Owned(Box::new(owned))) })
+}
+
+/// Tells of what the run's actor had recorded when it was lost, and may not have told of any more.
+async fn tell_recorded(args: &AgentArgs, run: RunKey, stored: &Stored) -> Result<(), Error> {
+    let (node, record) = (&args.node, &stored.record);
+    if let Some(last) = stored.head.next_number.checked_sub(1) {
+        node.hub.publish(run, Published::Stored(last));
+    }
+    match record.state.phase {
+        Phase::Ended(_) => {
+            if let Some(end) = outcome(&node.committer, run, record).await? {
+                tell_ended(node, &args.path, record, &end);
+            }
+        }
+        Phase::Suspended => {
+            if let Some(due_ms) = record.wake_at_ms {
+                node.timers.set(due_ms);
+            }
+            node.live.set_lost(run, false);
+        }
+        Phase::Starting | Phase::Running if is_parked_here(args, run, record).await? => {
+            if let Some(end) = outcome(&node.committer, run, record).await? {
+                node.hub.ended(run, &end);
+            }
+            node.call_waiting(run);
+            node.live.set_lost(run, false);
+        }
+        Phase::Starting | Phase::Running => {
+            for milestone in Signals::read(&node.committer, run).await?.milestones {
+                node.call_waiting_for(run, &milestone.name);
+            }
+        }
+        Phase::Queued | Phase::BackingOff => {}
+    }
+    Ok(())
 }
 
 /// Adds what every new owner writes: the record, and the live row with our incarnation.
@@ -111,18 +150,34 @@ pub(super) async fn resume(
     cause: Cause,
     permit: Permit,
 ) -> Result<LaneEnd, Error> {
+    match try_resume(args, run_id, cause, permit.clone()).await {
+        // What its lost actor had on its way to the disk came first. That was one commit, so that
+        // nothing else can come between now.
+        Err(Error::Storage(storage::Error::Conflict { .. })) => {
+            try_resume(args, run_id, cause, permit).await
+        }
+        resumed => resumed,
+    }
+}
+
+async fn try_resume(
+    args: &AgentArgs,
+    run_id: &RunId,
+    cause: Cause,
+    permit: Permit,
+) -> Result<LaneEnd, Error> {
     let (node, run) = (&args.node, RunKey::new(&args.path, run_id));
     let Some(mut stored) = Stored::read(args, run_id).await? else { return Ok(LaneEnd::FREE) };
     let now_ms = node.clock.now_ms();
     let is_due = |due: u64| due <= now_ms;
     let due_ms = stored.record.wake_at_ms;
+    if node.live.is_lost(run) {
+        tell_recorded(args, run, &stored).await?;
+    }
     let mut decided = None;
     let mut past = None;
     match stored.record.state.phase {
-        Phase::Ended(_) => {
-            node.live.set_lost(run, false);
-            return Ok(LaneEnd::FREE);
-        }
+        Phase::Ended(_) => return Ok(LaneEnd::FREE),
         Phase::Queued => return Ok(LaneEnd::UNCHANGED),
         Phase::BackingOff if !due_ms.is_none_or(is_due) => return Ok(LaneEnd::UNCHANGED),
         Phase::Suspended if !due_ms.is_some_and(is_due) && !is_called(args, run).await? => {
@@ -197,7 +252,8 @@ pub(super) async fn resume(
     let is_ready = decided.is_some()
         || record.state.phase != Phase::Starting
         || planted(Planted::SkipStartHook);
-    let owned = Owned { record, record_revision: revision, writer, past, permit, lost: true };
+    let owned =
+        Owned { record, record_revision: revision, writer, past, permit, lost: true, begun: None };
     match is_ready {
         true => spawn(args, run_id, owned, decided).await,
         false => Ok(LaneEnd::enter(Entering::Owned(Box::new(owned)))),

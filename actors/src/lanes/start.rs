@@ -44,6 +44,7 @@ pub(super) async fn start(
     // Lost while it waits for a place, it has not begun its first attempt.
     let begins = args.kind.hooks.start.is_none() && start.permit.is_some();
     let phase = if begins { Phase::Running } else { Phase::Starting };
+    let begun = begins.then(|| args.node.turns.token());
     let (record, writer) = match record(args, start, phase, None).await {
         Ok(Recorded::New(new)) => *new,
         Ok(Recorded::Taken) => {
@@ -58,7 +59,7 @@ pub(super) async fn start(
     let _ = reply.send(Ok(Started { already_existed: false, outcome: None }));
     let permit = start.permit.clone();
     let past = Past::default();
-    let owned = Owned { record, record_revision: 1, writer, past, permit, lost: false };
+    let owned = Owned { record, record_revision: 1, writer, past, permit, lost: false, begun };
     LaneEnd::enter(Entering::Owned(Box::new(owned)))
 }
 
@@ -99,9 +100,32 @@ pub(super) async fn enter(
             owned.permit = permit;
             hand_over(args, run_id, owned, decided).await
         }
-        Ok(Err(error)) => Err(error),
+        Ok(Err(error)) => {
+            unbegin(args, owned).await;
+            Err(error)
+        }
     };
     handed.unwrap_or_else(|error| not_entered(args, run_id, &error))
+}
+
+/// Records that a run whose record was born `running` is not entered, so that no attempt is lost with
+/// it. If that fails, one is, as in a process that dies here.
+async fn unbegin(args: &AgentArgs, mut owned: Owned) {
+    if owned.lost || owned.record.state.phase != Phase::Running {
+        return;
+    }
+    owned.record.state.phase = Phase::Starting;
+    if let Err(error) = write_record(args, &owned).await {
+        let run_id = &owned.record.run_id;
+        tracing::warn!(%run_id, agent = %args.path, %error, "a run that was not entered loses an attempt");
+    }
+}
+
+async fn write_record(args: &AgentArgs, owned: &Owned) -> Result<(), storage::Error> {
+    let (key, mut changes) = (Key::record(owned.writer.run()), Changes::new());
+    changes.expect(&key, Expect::At(owned.record_revision));
+    changes.put(&key, &owned.record);
+    args.node.committer.commit(changes.into_batch()).await
 }
 
 async fn hand_over(
@@ -122,10 +146,7 @@ async fn hand_over(
 async fn confirm(args: &AgentArgs, owned: &mut Owned) -> Result<(), Error> {
     let Ok(state) = owned.record.state.apply(Event::Started) else { return Ok(()) };
     owned.record.state = state;
-    let (key, mut changes) = (Key::record(owned.writer.run()), Changes::new());
-    changes.expect(&key, Expect::At(owned.record_revision));
-    changes.put(&key, &owned.record);
-    args.node.committer.commit(changes.into_batch()).await?;
+    write_record(args, owned).await?;
     owned.record_revision += 1;
     Ok(())
 }

@@ -49,7 +49,7 @@ impl RunActorState {
         if self.in_flight.is_some() || self.ending.is_over() {
             return;
         }
-        let (entries, queued) = self.shared.take(COMMIT_BYTES_MAX);
+        let (entries, queued) = self.shared.take(COMMIT_BYTES_MAX, self.ending.is_decided());
         let queued_bytes = entries.iter().map(LogEntry::bytes).sum();
         let drained = self.shared.is_drained();
         let mut commit = Commit::new(self.shared.node.clock.now_ms());

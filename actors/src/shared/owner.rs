@@ -5,16 +5,19 @@ use std::task::Waker;
 use ghostlight_protocol::journal::Mismatch;
 use ghostlight_storage::records::LogEntry;
 
-use super::{Done, Dormant, Frozen, Shared};
+use super::{Done, Dormant, Frozen, Shared, is_of_source};
 
 impl Shared {
-    /// Judges that the code has returned.
+    /// Judges that the code has returned. If it does not fit the log, what is held back is forgotten.
     pub(crate) fn finish(&self) -> Result<(), Mismatch> {
         let mut inner = self.lock();
-        inner.journal.finish()?;
-        // The commit of the end takes it along.
-        inner.report_held();
-        Ok(())
+        let finished = inner.journal.finish();
+        match &finished {
+            // The commit of the end takes it along.
+            Ok(()) => _ = inner.report_held(),
+            Err(_) => self.forget_held(&mut inner),
+        }
+        finished
     }
 
     /// Stops the code where it stands, if it is as dormant as it was.
@@ -52,14 +55,19 @@ impl Shared {
         inner.held_progress = None;
     }
 
-    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry.
-    pub(crate) fn take(&self, bytes_max: usize) -> (Vec<LogEntry>, u64) {
+    /// The actor takes over what is queued, up to about `bytes_max`, at least one entry. What is
+    /// [held back](Shared::holds) stays, unless the run's end is `decided` and comes after it.
+    pub(crate) fn take(&self, bytes_max: usize, decided: bool) -> (Vec<LogEntry>, u64) {
         let mut inner = self.lock();
         inner.told = false;
         let mut taken = Vec::new();
         let mut bytes = 0;
+        let holds = !decided && self.holds(&inner);
         while let Some(entry) = inner.queue.front() {
             bytes += entry.bytes();
+            if holds && !is_of_source(entry) {
+                break;
+            }
             if !taken.is_empty() && bytes > bytes_max {
                 break;
             }
@@ -94,12 +102,14 @@ impl Shared {
                 has_completed = true;
             }
         }
-        // The code's own task releases what has completed, see `Shared::polled`. And whoever waited for the
-        // disk may be gone, where what the code waits for otherwise has yet to be judged.
-        if inner.journal.is_standing()
-            && (has_completed || !(wakers.is_empty() || inner.journal.is_caught_up()))
-        {
-            wakers.extend(inner.code.clone());
+        if inner.journal.is_standing() {
+            let is_stuck = inner.waits_for_disk() && self.is_stuck(&inner);
+            let is_judged = wakers.is_empty() && !is_stuck || inner.journal.is_caught_up();
+            // The code's own task releases what has completed, see `Shared::polled`. And whoever waited for
+            // the disk may be gone, where what the code waits for otherwise has yet to be judged.
+            if has_completed || !is_judged {
+                wakers.extend(inner.code.clone());
+            }
         }
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);

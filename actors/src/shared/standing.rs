@@ -93,7 +93,15 @@ impl Shared {
     fn tell_cancel(&self, inner: &mut Inner) -> Vec<Waker> {
         // Nobody waits for the token itself.
         self.token.cancel();
+        self.unhold(inner);
         inner.cancel_wakers.take_all().collect()
+    }
+
+    /// Nothing is [held back](Shared::holds) any longer.
+    fn unhold(&self, inner: &mut Inner) {
+        if !inner.queue.is_empty() {
+            self.wake_actor(inner);
+        }
     }
 
     /// Why the code does not fit the log, if it does not.
@@ -113,9 +121,13 @@ impl Shared {
     /// [`Journal::is_in_doubt`].
     pub(crate) fn standstill(&self, outside: Outside) -> Option<u64> {
         let mut inner = self.lock();
-        // The disk wakes it in time, however slow it is, and it may ask for more then.
-        let waits_for_disk = inner.waits_for_disk();
-        let outside = if waits_for_disk { Outside::MayWake } else { outside };
+        let outside = match outside {
+            // The disk wakes it in time, however slow it is, and it may ask for more then.
+            _ if inner.waits_for_disk() && !self.is_stuck(&inner) => Outside::MayWake,
+            // What it waits for is held back until it asks for more, and so never comes.
+            Outside::Overdue if inner.waits_for_disk() => Outside::Nothing,
+            outside => outside,
+        };
         let wakers = self.release(&mut inner, outside);
         let dormant = inner.dormant();
         inner.outside = wakers.is_empty()
@@ -123,7 +135,11 @@ impl Shared {
             && !inner.reads_source
             && inner.probed == 0
             && !inner.waits_for_context();
-        let in_doubt = inner.frozen.is_none() && !waits_for_disk && inner.journal.is_in_doubt();
+        let in_doubt = inner.frozen.is_none()
+            && match inner.waits_for_disk() {
+                true => self.is_stuck(&inner) && inner.journal.is_standing(),
+                false => inner.journal.is_in_doubt(),
+            };
         let doubt = in_doubt.then_some(inner.activity);
         // Waking may drop what belongs to the code, and that may ask for the lock.
         drop(inner);
@@ -153,6 +169,7 @@ impl Shared {
                 Ok(Wake::Nobody) if !owes_cancel => break,
                 Ok(Wake::One(call)) => wakers = inner.take_wakers(Wake::One(call)),
                 Ok(wake) => {
+                    self.unhold(inner);
                     wakers = inner.take_wakers(wake);
                     if owes_cancel {
                         wakers.extend(self.tell_cancel(inner));

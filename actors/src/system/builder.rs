@@ -117,7 +117,8 @@ impl SystemBuilder {
     }
 
     /// Sets the seed of everything that chance decides: fresh ids, and the jitter of backoffs. By
-    /// default it is taken from the operating system.
+    /// default it is taken from the operating system. Every start on the same data makes other ones of
+    /// the same seed.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -194,6 +195,8 @@ impl SystemBuilder {
         });
         #[expect(clippy::disallowed_methods, reason = "the seed itself, where none was given")]
         let seed = self.seed.unwrap_or_else(|| fastrand::Rng::new().u64(..));
+        // The ids of an earlier life are no fresh ones.
+        let seed = seed.wrapping_add(incarnation.wrapping_mul(ODD));
         let node = Arc::new(Node::new(NodeParts {
             clock,
             limits: self.limits,
@@ -247,6 +250,9 @@ async fn open(
     let store = opened.map_err(|error| StartError::System(error.to_string()))??;
     Ok(Committer::start(store, options))
 }
+
+/// Keeps seeds apart that differ by the number of a start: the golden ratio, as splitmix64 uses it.
+const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Starts the two supervisors, side by side: a parent's death never touches a child.
 async fn supervise(node: &Arc<Node>, seed: u64) -> Result<(), StartError> {

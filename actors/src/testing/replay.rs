@@ -250,14 +250,15 @@ pub(super) async fn enter<C: Child>(
     let end = poll_fn(|context| {
         loop {
             if let Poll::Ready(result) = watch.poll(&shared, context, |cx| code.as_mut().poll(cx)) {
-                let (last, _) = shared.take(usize::MAX);
+                let end = shared.finish().map(|()| result);
+                let (last, _) = shared.take(usize::MAX, false);
                 entries.extend(last);
-                return Poll::Ready(shared.finish().map(|()| result));
+                return Poll::Ready(end);
             }
             if let Some(mismatch) = shared.take_mismatch() {
                 return Poll::Ready(Err(mismatch));
             }
-            let (mut taken, number) = shared.take(COMMIT_BYTES_MAX);
+            let (mut taken, number) = shared.take(COMMIT_BYTES_MAX, false);
             if taken.is_empty() {
                 return Poll::Pending;
             }
