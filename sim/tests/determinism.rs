@@ -11,17 +11,25 @@ use ghostlight_sim::{Simulation, scenarios};
 
 /// Set in the processes that print timelines.
 const PRINT: &str = "GHOSTLIGHT_SIM_PRINT_TRACES";
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
+/// Of all scenarios together.
+const SEEDS: u64 = 100;
 
 fn traces() -> String {
-    let simulation = Simulation::new(scenarios::OrderFulfilment).exactly_repeatable();
+    let all = scenarios::all();
     let mut text = String::new();
-    for plan in simulation.random_plans(SEEDS).unwrap() {
-        writeln!(text, "plan {plan}").unwrap();
-        for line in simulation.trace(&plan).unwrap() {
-            writeln!(text, "{line}").unwrap();
+    let mut first = 1;
+    for (left, shipped) in (1..=all.len() as u64).rev().zip(all) {
+        let last = first + (SEEDS + 1 - first).div_ceil(left) - 1;
+        let simulation = (shipped.simulation)().exactly_repeatable();
+        for plan in simulation.random_plans(first..=last).unwrap() {
+            writeln!(text, "scenario {} plan {plan}", shipped.name).unwrap();
+            for line in simulation.trace(&plan).unwrap() {
+                writeln!(text, "{line}").unwrap();
+            }
         }
+        first = last + 1;
     }
+    assert_eq!(first, SEEDS + 1);
     text
 }
 

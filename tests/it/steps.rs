@@ -41,7 +41,11 @@ fn reporter() -> Code {
             cx.progress(Progress::fraction(0.25));
             cx.step("a", async || Ok(())).await?;
             cx.progress(Progress::fraction(1.0).message("a is done"));
-            cx.step("b", async || Ok(tokio::time::sleep(Duration::from_secs(3600)).await)).await?;
+            cx.step("b", async || {
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+                Ok(())
+            })
+            .await?;
             cx.progress(Progress::fraction(1.0).message("b is done"));
             Ok(json!(null))
         })
