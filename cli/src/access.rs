@@ -53,11 +53,13 @@ impl Folder {
         self.access_within(FOLDER_WAIT).await
     }
 
-    /// Finds a way in, however busy the folder is for so long.
+    /// Finds a way in, however busy the folder or its owner is for so long.
     pub(crate) async fn access_within(&self, wait: Duration) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
-            let connected = tokio::time::timeout(ANSWER_WAIT, Client::connect(&self.path)).await;
+            // An owner that starts has a socket already, and answers once it has started.
+            let left = wait.saturating_sub(began.elapsed()).max(ANSWER_WAIT);
+            let connected = tokio::time::timeout(left, Client::connect(&self.path)).await;
             let Ok(connected) = connected else {
                 let text = format!("the owner of {} does not answer", self.path.display());
                 return Err(Fatal::new(text));

@@ -70,36 +70,40 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         None => default_batch_name(&args.command, &cwd, &source),
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
-    let inherited = match args.session {
-        true => owner::inherit(&args.place.data).await?,
-        false => None,
+    let owning = async {
+        let inherited = match args.session {
+            true => owner::inherit(&args.place.data).await?,
+            false => None,
+        };
+        let mut lock = match inherited {
+            Some(lock) => lock,
+            None => owner::take(&args.place.data).await?,
+        };
+        let spooled = match spooled {
+            // Somebody may have put more aside before we had the lock.
+            Some(spooled) => Some(spooled.read_again().await?),
+            None => None,
+        };
+        let source = spooled.as_ref().map_or(source, Spooled::source);
+        // The lock has made it. A path through a folder that goes away later would be lost.
+        let data = tokio::fs::canonicalize(&args.place.data).await?;
+        // Opened before the store, so that a wrong path is a usage error and nothing else.
+        let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+        let made = Made::new(&name, &args.command, &cwd);
+        let lock = loop {
+            match made.bind(&data, lock).await? {
+                Bound::Kept(lock) => break lock,
+                // Somebody may have bound it to something else meanwhile.
+                Bound::LetGo => lock = owner::take(&data).await?,
+            }
+        };
+        Ok::<_, Fatal>((data, lock, spooled, feed))
     };
-    let mut lock = match inherited {
-        Some(lock) => lock,
-        None => tokio::select! {
-            biased;
-            // Nothing has begun that would have to be ended.
-            stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-            lock = owner::take(&args.place.data) => lock?,
-        },
-    };
-    let spooled = match spooled {
-        // Somebody may have put more aside before we had the lock.
-        Some(spooled) => Some(spooled.read_again().await?),
-        None => None,
-    };
-    let source = spooled.as_ref().map_or(source, Spooled::source);
-    // The lock has made it. A path through a folder that goes away later would be lost.
-    let data = tokio::fs::canonicalize(&args.place.data).await?;
-    // Opened before the store, so that a wrong path is a usage error and nothing else.
-    let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
-    let made = Made::new(&name, &args.command, &cwd);
-    let lock = loop {
-        match made.bind(&data, lock).await? {
-            Bound::Kept(lock) => break lock,
-            // Somebody may have bound it to something else meanwhile.
-            Bound::LetGo => lock = owner::take(&data).await?,
-        }
+    let (data, lock, spooled, feed) = tokio::select! {
+        biased;
+        // Nothing has begun that would have to be ended.
+        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+        owned = owning => owned?,
     };
     if args.detach {
         if let Some(limit) = open_files {
@@ -134,13 +138,25 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
             attempts_max: args.max_attempts,
             watcher: OutputWatcher::new(),
             launches: Arc::clone(&launches),
-        })
-        .start()
-        .await?;
-    let files = Files { system: system.clone(), data, batch: address };
-    let control = owner::serve(&files, args.listen).await?;
-    let agent = system.agent::<Batch>(&name)?;
-    agent.agent_ref().hydrate().await?;
+        });
+    let starting = async {
+        // First: a system that starts goes on with commands at once.
+        let listening = owner::listen(&data, args.listen).await?;
+        let system = system.start().await?;
+        let files = Files { system: system.clone(), data, batch: address };
+        let control = listening.serve(&files);
+        let agent = system.agent::<Batch>(&name)?;
+        agent.agent_ref().hydrate().await?;
+        // Whatever is alive now and turns out to have no input in the source counts, too.
+        let left_over = agent.agent_ref().unfinished().await?.into_iter().collect();
+        Ok::<_, Fatal>((system, files, control, agent, left_over))
+    };
+    let (system, files, control, agent, left_over) = tokio::select! {
+        biased;
+        // What goes on already does so under its shims. An interrupt waits: it is to drain.
+        stop = signals.not_interrupt() => return Ok(ExitCode::from(stop.code())),
+        started = starting => started?,
+    };
     tokio::spawn({
         let files = files.clone();
         async move { files.sweep(&files.batch).await }
@@ -159,8 +175,6 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         began_ms,
         events: reporter.events(),
     };
-    // Whatever is alive now and turns out to have no input in the source counts, too.
-    let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();
     let work = Work { feed, jobs, left_over };
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
@@ -181,71 +195,69 @@ struct Work {
 /// list of inputs was read whole.
 async fn run(
     watcher: &Watcher,
-    mut work: Work,
+    work: Work,
     watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
 ) -> Result<bool, Stop> {
-    let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
-    let mut ids = crate::inputs::RunIds::new();
-    let mut order = 0;
-    let mut whole = true;
-    loop {
-        let permit = tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
-        };
-        let item = tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            Some(ended) = watching.join_next() => {
-                watched(ended)?;
-                continue;
-            }
-            item = work.feed.next() => item,
-        };
-        let job = match item {
-            Some(Item::Input(input)) => Job::input(&mut ids, order, input),
-            Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
-                Ok(job) => job,
-                Err(note) => {
-                    whole = false;
-                    let _ = watcher.events.send(Event::Unreadable(note)).await;
+    // Around everything that waits: for the disk, or for whoever reads our output.
+    tokio::select! {
+        biased;
+        stop = signals.next() => Err(stop),
+        stop = reporter.closed() => Err(stop),
+        whole = work.done(watcher, watching) => whole,
+    }
+}
+
+impl Work {
+    async fn done(mut self, watcher: &Watcher, watching: &mut Watching) -> Result<bool, Stop> {
+        let ahead = Arc::new(Semaphore::new(self.jobs * AHEAD_PER_JOB));
+        let mut ids = crate::inputs::RunIds::new();
+        let mut order = 0;
+        let mut whole = true;
+        loop {
+            let permit = Arc::clone(&ahead).acquire_owned().await.map_err(|_| Stop::Term)?;
+            let item = tokio::select! {
+                biased;
+                Some(ended) = watching.join_next() => {
+                    watched(ended)?;
                     continue;
                 }
-            },
-            Some(Item::Notes(notes)) => {
-                let _ = watcher.events.send(Event::Read(notes)).await;
-                continue;
-            }
-            Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
-            None => break,
-        };
-        order += 1;
-        let watch = watcher.begin(job, &mut work.left_over).await?;
-        watching.spawn(async move {
-            let watched = watch.await;
-            drop(permit);
-            watched
-        });
-    }
-    // Runs whose input has left the source go on, and count.
-    for run_id in work.left_over {
-        watching.spawn(watcher.clone().watch_left_over(run_id));
-    }
-    loop {
-        tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            ended = watching.join_next() => match ended {
-                Some(ended) => watched(ended)?,
-                None => return Ok(whole),
-            }
+                item = self.feed.next() => item,
+            };
+            let job = match item {
+                Some(Item::Input(input)) => Job::input(&mut ids, order, input),
+                Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
+                    Ok(job) => job,
+                    Err(note) => {
+                        whole = false;
+                        let _ = watcher.events.send(Event::Unreadable(note)).await;
+                        continue;
+                    }
+                },
+                Some(Item::Notes(notes)) => {
+                    let _ = watcher.events.send(Event::Read(notes)).await;
+                    continue;
+                }
+                Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
+                None => break,
+            };
+            order += 1;
+            let watch = watcher.begin(job, &mut self.left_over).await?;
+            watching.spawn(async move {
+                let watched = watch.await;
+                drop(permit);
+                watched
+            });
         }
+        // Runs whose input has left the source go on, and count.
+        for run_id in self.left_over {
+            watching.spawn(watcher.clone().watch_left_over(run_id));
+        }
+        while let Some(ended) = watching.join_next().await {
+            watched(ended)?;
+        }
+        Ok(whole)
     }
 }
 
@@ -272,22 +284,25 @@ impl Ending {
     async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
         match stop {
             Ok(whole) => {
-                if let Some(spooled) = self.spooled.filter(|_| whole) {
-                    spooled.done().await;
-                }
-                self.control.close().await;
-                // What was ended by others, such as a cancel while nobody owned the folder, and what
-                // was cleared meanwhile.
-                self.files.sweep(&self.files.batch).await;
-                self.files.forget_without_runs(&self.files.batch).await;
-                // Everything of this batch is durable.
-                self.system.crash().await;
-                let mut signals = self.signals;
+                let Self { files, control, reporter, system, mut signals, spooled, .. } = self;
+                let ending = async {
+                    if let Some(spooled) = spooled.filter(|_| whole) {
+                        spooled.done().await;
+                    }
+                    control.close().await;
+                    // What was ended by others, such as a cancel while nobody owned the folder, and
+                    // what was cleared meanwhile.
+                    files.sweep(&files.batch).await;
+                    files.forget_without_runs(&files.batch).await;
+                    // Everything of this batch is durable.
+                    system.crash().await;
+                    reporter.finish(true).await
+                };
                 let finished = tokio::select! {
                     biased;
                     // Whoever reads our output may have stopped reading.
                     stop = signals.next() => Err(stop),
-                    finished = self.reporter.finish(true) => finished,
+                    finished = ending => finished,
                 };
                 match finished {
                     Ok(totals) => Ok(exit_code(&totals)),
@@ -342,7 +357,7 @@ impl Ending {
             };
             recorded = tokio::select! {
                 biased;
-                () = self.signals.not_interrupt() => false,
+                _ = self.signals.not_interrupt() => false,
                 () = tokio::time::sleep(STOP_WAIT) => false,
                 () = stopped => true,
             };

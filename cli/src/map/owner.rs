@@ -10,6 +10,7 @@ use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
 use rustix::stdio::dup2_stdin;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -77,7 +78,12 @@ pub(super) async fn is_owner(data: &Path, pid: u32) -> Result<bool, Fatal> {
         Ok::<_, Fatal>(tokio::task::spawn_blocking(move || FolderLock::owner(folder)).await??)
     };
     // Said before its socket is there, and until it is not its own any more.
-    Ok(owner().await? == Some(pid) && has_owner(data).await && owner().await? == Some(pid))
+    let answers = async || {
+        // Not before it is started.
+        let answered = tokio::time::timeout(ANSWER_WAIT, Client::connect(data)).await;
+        matches!(answered, Ok(Ok(_)))
+    };
+    Ok(owner().await? == Some(pid) && answers().await && owner().await? == Some(pid))
 }
 
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.
@@ -140,32 +146,42 @@ impl Files {
     }
 }
 
-pub(super) async fn serve(files: &Files, listen: Option<SocketAddr>) -> Result<Control, Fatal> {
-    let (stop, stopped) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    let system = &files.system;
-    // First: whoever gets an answer from the control socket takes all to be well.
-    let listener = match listen {
-        Some(address) => Some(
-            tokio::net::TcpListener::bind(address)
-                .await
-                .map_err(|error| Fatal::from(error).while_doing(format!("listen on {address}")))?,
-        ),
+/// Where those who look find the owner. They wait until it [serves](Listening::serve).
+pub(super) struct Listening {
+    socket: ControlSocket,
+    port: Option<TcpListener>,
+}
+
+/// Takes the places at which an owner listens.
+pub(super) async fn listen(data: &Path, port: Option<SocketAddr>) -> Result<Listening, Fatal> {
+    let port = match port {
+        Some(address) => {
+            let failed = |error| Fatal::from(error).while_doing(format!("listen on {address}"));
+            let port = TcpListener::bind(address).await.map_err(failed)?;
+            eprintln!("ghostlight: listening on http://{}", port.local_addr()?);
+            Some(port)
+        }
         None => None,
     };
-    let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
-    let socket = socket.on_cleared(move |batch| {
-        let files = files.clone();
-        async move { files.cleared(&batch).await }
-    });
-    tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
-    if let Some(listener) = listener {
-        eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
-        // Whoever reaches the port may look, and nothing else: a dispatch is a command.
-        let serving = serve_read_only(listener, system.clone(), until(stopped));
-        tasks.spawn(serving);
+    Ok(Listening { socket: ControlSocket::bind(data).await?, port })
+}
+
+impl Listening {
+    pub(super) fn serve(self, files: &Files) -> Control {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let (system, files) = (&files.system, files.clone());
+        let socket = self.socket.on_cleared(move |batch| {
+            let files = files.clone();
+            async move { files.cleared(&batch).await }
+        });
+        tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
+        if let Some(port) = self.port {
+            // Whoever reaches the port may look, and nothing else: a dispatch is a command.
+            tasks.spawn(serve_read_only(port, system.clone(), until(stopped)));
+        }
+        Control { stop, tasks }
     }
-    Ok(Control { stop, tasks })
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

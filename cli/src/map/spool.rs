@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
 
-use self::folder::{SpoolFile, SpoolFolder};
+use self::folder::{Put, SpoolFile, SpoolFolder};
 use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
@@ -133,6 +133,27 @@ pub(super) async fn detach(
         stop = signals.next() => return Ok(ExitCode::from(stop.code())),
         put = putting => put??,
     };
+    tokio::select! {
+        biased;
+        // Whether it goes on is for the background program to say now.
+        stop = signals.next() => {
+            let text = "may go on in the background; see `ghostlight runs`";
+            let _ = writeln!(std::io::stderr(), "ghostlight: batch {batch} {text}");
+            Ok(ExitCode::from(stop.code()))
+        }
+        begun = begin(args, batch, data, lock, folder, put) => begun,
+    }
+}
+
+/// Starts the background program with what was put aside, which is undone if it ends at once.
+async fn begin(
+    args: &MapArgs,
+    batch: &str,
+    data: &Path,
+    lock: FolderLock,
+    folder: SpoolFolder,
+    put: Put,
+) -> Result<ExitCode, Fatal> {
     match start(args, batch, data, lock).await {
         Ok(said) => {
             tokio::task::spawn_blocking(move || folder.keep(put)).await?;
