@@ -265,6 +265,16 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
     }
 
+    #[test]
+    fn empty_inputs_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool"));
+        put(&folder, feed(&["", "a", ""]));
+        assert_eq!(spooled(&folder), ["", "a", ""]);
+        put(&folder, feed(&["", "", "", "b"]));
+        assert_eq!(spooled(&folder), ["", "a", "", "", "b"]);
+    }
+
     /// As after a kill at any place in between.
     #[test]
     fn a_spool_that_is_not_whole_is_not_there() {
