@@ -61,10 +61,9 @@ impl Spooled {
     /// Records that every input has been dispatched and has come to its end: what is put aside next
     /// takes their place. For whoever holds the lock of the folder.
     pub(super) async fn done(self) {
-        let Self { folder, mut file } = self;
-        file.done = true;
-        let written = tokio::task::spawn_blocking(move || folder.write(&file)).await;
-        // Without it they are looked at once more; and there is nothing left of a batch that was cleared.
+        let Self { folder, file } = self;
+        let written = tokio::task::spawn_blocking(move || folder.done(&file)).await;
+        // Without it they are looked at once more.
         if let Ok(Err(error)) = written {
             tracing::warn!(%error, "it is not recorded that the inputs put aside are done");
         }
