@@ -22,7 +22,7 @@ use self::report::{Event, Mode, Reporter, Totals};
 use self::signals::{INTERRUPTED, Signals, Stop};
 use self::spool::Spooled;
 use self::watch::{Job, Watcher};
-use crate::args::MapArgs;
+use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
 use crate::fatal::{Fatal, working_directory};
 use crate::inputs::{Source, default_batch_name};
@@ -135,7 +135,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
             data: data.clone(),
             sync: !args.no_sync,
             open_files,
-            attempts_max: args.max_attempts,
+            attempts_max: args.max_attempts.unwrap_or(MAX_ATTEMPTS),
             watcher: OutputWatcher::new(),
             launches: Arc::clone(&launches),
         });

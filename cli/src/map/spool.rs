@@ -18,7 +18,7 @@ use self::folder::{Put, SpoolFile, SpoolFolder};
 use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
-use crate::args::MapArgs;
+use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Made, Text};
 use crate::fatal::{Fatal, absolute};
 use crate::inputs::Source;
@@ -101,7 +101,7 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     };
     args.command = file.command.iter().map(os).collect::<Result<_, _>>()?;
     args.jobs = args.jobs.or(file.jobs);
-    args.max_attempts = file.max_attempts;
+    args.max_attempts = args.max_attempts.or(Some(file.max_attempts));
     args.no_sync |= file.no_sync;
     Ok(Some(Spooled { folder, file }))
 }
@@ -120,7 +120,7 @@ pub(super) async fn detach(
         args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         Text::from(cwd.as_os_str()),
         args.jobs,
-        args.max_attempts,
+        args.max_attempts.unwrap_or(MAX_ATTEMPTS),
         args.no_sync,
     );
     let folder = SpoolFolder::new(spool_of(data, batch));
