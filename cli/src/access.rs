@@ -13,6 +13,7 @@ use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
 use crate::fatal::Fatal;
+use crate::intent::Intent;
 use crate::look::{Early, Printer};
 
 /// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
@@ -73,7 +74,12 @@ impl Folder {
                 Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
-            match tokio::task::spawn_blocking(move || FolderLock::acquire_existing(folder)).await? {
+            let acquire = move || match Intent::is_declared(&folder) {
+                // An owner that waits goes first. Nobody knows who.
+                true => Err(storage::Error::Locked { folder, pid: 0 }),
+                false => FolderLock::acquire_existing(folder),
+            };
+            match tokio::task::spawn_blocking(acquire).await? {
                 Ok(Some(lock)) => return Ok(Access::Direct(Offline::open(lock).await?)),
                 Ok(None) => return Err(no_runs(&self.path)),
                 Err(storage::Error::Locked { .. }) if began.elapsed() < wait => {
@@ -349,5 +355,18 @@ mod tests {
             let expected = std::iter::once(None).chain((0..).map(|page| Some(cursor(page))));
             assert_eq!(asked, expected.take(asked.len()).collect::<Vec<_>>());
         }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_waits_goes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Offline::open(FolderLock::acquire(dir.path()).unwrap()).await.unwrap().close().await);
+        let folder = Folder::open(dir.path()).unwrap();
+        let at_once = async || folder.access_within(Duration::ZERO).await;
+        let intent = Intent::declare(dir.path()).unwrap();
+        assert!(Intent::declare(dir.path()).is_none());
+        assert!(at_once().await.is_err());
+        drop(intent);
+        assert!(matches!(at_once().await, Ok(Access::Direct(_))));
     }
 }

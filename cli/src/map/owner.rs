@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::access::any_run;
 use crate::batch::Made;
 use crate::fatal::Fatal;
+use crate::intent::Intent;
 use crate::sweep::{launches_of, sweep};
 
 /// How long to wait for a short-lived reader that has the folder.
@@ -28,6 +29,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Takes the folder's lock. Another owner is an error at once; a reader is waited for.
 pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
     let waited = tokio::time::Instant::now();
+    let mut intent = None;
     loop {
         let folder = data.to_owned();
         match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
@@ -37,6 +39,10 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
                     let folder = folder.display();
                     let hint = "wait for it, or name another folder with --data";
                     return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
+                }
+                if intent.is_none() {
+                    let declare = move || Intent::declare(&folder);
+                    intent = tokio::task::spawn_blocking(declare).await?;
                 }
                 tokio::time::sleep(RETRY).await;
             }
