@@ -87,6 +87,7 @@ pub(crate) async fn map(mut args: MapArgs) -> Result<ExitCode, Fatal> {
         let source = spooled.as_ref().map_or(source, Spooled::source);
         // The lock has made it. A path through a folder that goes away later would be lost.
         let data = tokio::fs::canonicalize(&args.place.data).await?;
+        owner::check_links(&data).await?;
         // Opened before the store, so that a wrong path is a usage error and nothing else.
         let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
         let made = Made::new(&name, &args.command, &cwd);

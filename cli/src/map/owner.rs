@@ -9,6 +9,7 @@ use std::time::Duration;
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
+use rustix::io::Errno;
 use rustix::stdio::dup2_stdin;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -48,6 +49,25 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Refuses a folder whose file system has no hard links: no command could ever be claimed by its shim.
+pub(super) async fn check_links(data: &Path) -> Result<(), Fatal> {
+    let (lock, probe) = (data.join("lock"), data.join("link-probe"));
+    let linked = tokio::task::spawn_blocking(move || {
+        let linked = rustix::fs::link(&lock, &probe);
+        let _ = std::fs::remove_file(&probe);
+        linked
+    });
+    match linked.await? {
+        // Other failures, as of a disk that is full, are told where they matter.
+        Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            let folder = data.display();
+            let hint = "use a folder on a local disk";
+            Err(Fatal::new(format!("the file system of {folder} gives no links ({errno}); {hint}")))
+        }
+        _ => Ok(()),
     }
 }
 
