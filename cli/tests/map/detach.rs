@@ -199,3 +199,16 @@ fn a_batch_goes_on_with_another_number_of_attempts() {
     place.run(["map", "--batch", "b", "--retry-failed", "--max-attempts", "2"]);
     assert_eq!(place.lines("log"), ["1", "1", "2"]);
 }
+
+#[test]
+fn how_the_background_program_ended_is_known_where_child_signals_are_ignored() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let mut ignoring = Command::new("env");
+    ignoring.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_ghostlight"), "map", "--detach"]);
+    ignoring.args(["--listen", &address, "x", "--", "true"]);
+    let refused = place.spawn(ignoring.current_dir(place.path(""))).wait();
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+}
