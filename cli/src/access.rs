@@ -13,6 +13,7 @@ use ghostlight_server::{Client, ClientError};
 use tokio::time::Instant;
 
 use crate::fatal::Fatal;
+use crate::intent::Intent;
 use crate::look::{Early, Printer};
 
 /// How long to wait for whoever has the folder and no socket yet: another reader, or an owner that
@@ -53,11 +54,13 @@ impl Folder {
         self.access_within(FOLDER_WAIT).await
     }
 
-    /// Finds a way in, however busy the folder is for so long.
+    /// Finds a way in, however busy the folder or its owner is for so long.
     pub(crate) async fn access_within(&self, wait: Duration) -> Result<Access, Fatal> {
         let began = Instant::now();
         loop {
-            let connected = tokio::time::timeout(ANSWER_WAIT, Client::connect(&self.path)).await;
+            // An owner that starts has a socket already, and answers once it has started.
+            let left = wait.saturating_sub(began.elapsed()).max(ANSWER_WAIT);
+            let connected = tokio::time::timeout(left, Client::connect(&self.path)).await;
             let Ok(connected) = connected else {
                 let text = format!("the owner of {} does not answer", self.path.display());
                 return Err(Fatal::new(text));
@@ -71,7 +74,12 @@ impl Folder {
                 Err(error) => return Err(Fatal::from(error).while_doing(self.path.display())),
             }
             let folder = self.path.clone();
-            match tokio::task::spawn_blocking(move || FolderLock::acquire_existing(folder)).await? {
+            let acquire = move || match Intent::is_declared(&folder) {
+                // An owner that waits goes first. Nobody knows who.
+                true => Err(storage::Error::Locked { folder, pid: 0 }),
+                false => FolderLock::acquire_existing(folder),
+            };
+            match tokio::task::spawn_blocking(acquire).await? {
                 Ok(Some(lock)) => return Ok(Access::Direct(Offline::open(lock).await?)),
                 Ok(None) => return Err(no_runs(&self.path)),
                 Err(storage::Error::Locked { .. }) if began.elapsed() < wait => {
@@ -347,5 +355,18 @@ mod tests {
             let expected = std::iter::once(None).chain((0..).map(|page| Some(cursor(page))));
             assert_eq!(asked, expected.take(asked.len()).collect::<Vec<_>>());
         }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_waits_goes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Offline::open(FolderLock::acquire(dir.path()).unwrap()).await.unwrap().close().await);
+        let folder = Folder::open(dir.path()).unwrap();
+        let at_once = async || folder.access_within(Duration::ZERO).await;
+        let intent = Intent::declare(dir.path()).unwrap();
+        assert!(Intent::declare(dir.path()).is_none());
+        assert!(at_once().await.is_err());
+        drop(intent);
+        assert!(matches!(at_once().await, Ok(Access::Direct(_))));
     }
 }

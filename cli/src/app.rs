@@ -12,6 +12,8 @@ use crate::look;
 
 /// Runs the program, and returns its exit status.
 pub fn main() -> ExitCode {
+    // Ignored by whoever starts us, it would hide how our children end.
+    crate::sys::restore_child_signal();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(mut error) => {

@@ -70,6 +70,9 @@ pub(crate) enum Command {
     Sim(SimArgs),
 }
 
+/// How often a command is started when it vanishes, where nothing else is asked for.
+pub(crate) const MAX_ATTEMPTS: u32 = 10;
+
 /// What `map --help` ends with.
 const MAP_NOTES: &str = "\
 With --json, standard output has one object a line, told apart by `type`:
@@ -123,15 +126,9 @@ pub(crate) struct MapArgs {
     /// Standard input is NUL-separated
     #[arg(short = '0', long = "null")]
     pub(crate) null: bool,
-    /// How often a command is started when it vanishes without an exit status
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 10,
-        value_parser = at_least_one,
-        allow_negative_numbers = true
-    )]
-    pub(crate) max_attempts: u32,
+    /// How often a command is started when it vanishes without an exit status [default: 10]
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    pub(crate) max_attempts: Option<u32>,
     /// Survive a killed process, not a power cut: no waiting for the disk
     #[arg(long)]
     pub(crate) no_sync: bool,

@@ -111,7 +111,7 @@ impl Inputs {
             Source::Stdin { nul } => Reader::Stdin(List::new(io::stdin(), nul)),
             Source::Spool(path) => {
                 let unreadable = |source| InputError::Unreadable { path: path.clone(), source };
-                Reader::Spool(List::new(std::fs::File::open(&path).map_err(unreadable)?, true))
+                Reader::Spool(List::exact(std::fs::File::open(&path).map_err(unreadable)?))
             }
             Source::Files { paths, data } => Reader::Files(Files::new(paths, &data)?),
         };

@@ -69,6 +69,9 @@
 //!
 //! A process that leaves the command's process group, or becomes another user, is neither killed
 //! nor waited for. A command that does so itself is waited for, but cannot be stopped.
+//!
+//! The output files are files, so the caller's limit of their size (`ulimit -f`) holds for a command's
+//! output, too: one that writes more is killed by SIGXFSZ.
 
 mod cancel;
 mod claim;

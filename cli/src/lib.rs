@@ -15,6 +15,7 @@ mod args;
 mod batch;
 mod fatal;
 pub mod inputs;
+mod intent;
 pub mod launch;
 pub mod lines;
 mod look;

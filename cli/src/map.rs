@@ -29,7 +29,7 @@ use self::signals::{Signals, Stop};
 use self::spool::Spooled;
 use self::start::Start;
 use self::watch::{Job, Watcher};
-use crate::args::MapArgs;
+use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
 use crate::fatal::{Fatal, working_directory};
 use crate::inputs::{Source, default_batch_name};
@@ -81,51 +81,57 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
     };
     let address = ghostlight::AgentPath::root("Batch", &name)?;
     // Before anything is written; the background program binds its own.
-    let listener = owner::listen(args.listen).await?;
-    let inherited = match args.session {
-        true => owner::inherit(&args.place.data).await?,
-        false => None,
-    };
-    let mut lock = match inherited {
-        Some(lock) => lock,
-        None => tokio::select! {
-            biased;
-            // Nothing has begun that would have to be ended.
-            stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-            lock = owner::take(&args.place.data) => lock?,
-        },
-    };
-    let spooled = match spooled {
-        // Somebody may have put more aside before we had the lock.
-        Some(spooled) => Some(spooled.read_again().await?),
-        None => None,
-    };
-    let source = spooled.as_ref().map_or(source, Spooled::source);
-    // The lock has made it. A path through a folder that goes away later would be lost.
-    let data = tokio::fs::canonicalize(&args.place.data).await?;
-    start.locked(&data);
-    let reads_terminal = matches!(source, Source::Stdin { .. }) && std::io::stdin().is_terminal();
-    // Opened before the store, so that a wrong path is a usage error and nothing else.
-    let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
-    let made = Made::new(&name, &args.command, &cwd);
-    let lock = loop {
-        match made.bind(&data, lock).await? {
-            Bound::Kept { lock, is_new } => {
-                if is_new {
-                    start.bound(&name, args.detach);
+    let port = owner::listen(args.listen).await?;
+    let owning = async {
+        let inherited = match args.session {
+            true => owner::inherit(&args.place.data).await?,
+            false => None,
+        };
+        let mut lock = match inherited {
+            Some(lock) => lock,
+            None => owner::take(&args.place.data).await?,
+        };
+        let spooled = match spooled {
+            // Somebody may have put more aside before we had the lock.
+            Some(spooled) => Some(spooled.read_again().await?),
+            None => None,
+        };
+        let source = spooled.as_ref().map_or(source, Spooled::source);
+        // The lock has made it. A path through a folder that goes away later would be lost.
+        let data = tokio::fs::canonicalize(&args.place.data).await?;
+        start.locked(&data);
+        owner::check_links(&data).await?;
+        let reads_terminal =
+            matches!(source, Source::Stdin { .. }) && std::io::stdin().is_terminal();
+        // Opened before the store, so that a wrong path is a usage error and nothing else.
+        let feed = Feed::open(source, jobs * AHEAD_PER_JOB)?;
+        let made = Made::new(&name, &args.command, &cwd);
+        let lock = loop {
+            match made.bind(&data, lock).await? {
+                Bound::Kept { lock, is_new } => {
+                    if is_new {
+                        start.bound(&name, args.detach);
+                    }
+                    break lock;
                 }
-                break lock;
+                // Somebody may have bound it to something else meanwhile.
+                Bound::LetGo => lock = owner::take(&data).await?,
             }
-            // Somebody may have bound it to something else meanwhile.
-            Bound::LetGo => lock = owner::take(&data).await?,
-        }
+        };
+        Ok::<_, Fatal>((data, lock, spooled, feed, reads_terminal))
+    };
+    let (data, lock, spooled, feed, reads_terminal) = tokio::select! {
+        biased;
+        // Nothing has begun that would have to be ended.
+        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+        owned = owning => owned?,
     };
     if args.detach {
         if let Some(limit) = open_files {
             // The background program raises its own, and has to know what it was.
             sys::set_open_files(Some(limit))?;
         }
-        drop(listener);
+        drop(port);
         return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
     }
 
@@ -151,17 +157,29 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
             data: data.clone(),
             sync: !args.no_sync,
             open_files,
-            attempts_max: args.max_attempts,
+            attempts_max: args.max_attempts.unwrap_or(MAX_ATTEMPTS),
             watcher: OutputWatcher::new(),
             launches: Arc::clone(&launches),
-        })
-        .start()
-        .await?;
-    let files = Files { system: system.clone(), data, batch: address };
-    start.begun();
-    let control = owner::serve(&files, listener).await?;
-    let agent = system.agent::<Batch>(&name)?;
-    agent.agent_ref().hydrate().await?;
+        });
+    let starting = async {
+        // First: a system that starts goes on with commands at once.
+        let listening = owner::bind(&data, port).await?;
+        let system = system.start().await?;
+        start.begun();
+        let files = Files { system: system.clone(), data, batch: address };
+        let control = listening.serve(&files);
+        let agent = system.agent::<Batch>(&name)?;
+        agent.agent_ref().hydrate().await?;
+        // Whatever is alive now and turns out to have no input in the source counts, too.
+        let left_over = agent.agent_ref().unfinished().await?.into_iter().collect();
+        Ok::<_, Fatal>((system, files, control, agent, left_over))
+    };
+    let (system, files, control, agent, left_over) = tokio::select! {
+        biased;
+        // What goes on already does so under its shims. An interrupt waits: it is to drain.
+        stop = signals.not_interrupt() => return Ok(ExitCode::from(stop.code())),
+        started = starting => started?,
+    };
     tokio::spawn({
         let files = files.clone();
         async move { files.sweep(&files.batch).await }
@@ -183,11 +201,6 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
         began_ms,
         events: reporter.events(),
     };
-    if let Some(inputs) = feed.inputs {
-        let _ = watcher.events.send(Event::Inputs(inputs)).await;
-    }
-    // Whatever is alive now and turns out to have no input in the source counts, too.
-    let left_over = watcher.agent.agent_ref().unfinished().await?.into_iter().collect();
     let mut watching = JoinSet::new();
     let work = Work { feed, jobs, left_over };
     let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
@@ -208,71 +221,72 @@ struct Work {
 /// list of inputs was read whole.
 async fn run(
     watcher: &Watcher,
-    mut work: Work,
+    work: Work,
     watching: &mut Watching,
     signals: &mut Signals,
     reporter: &Reporter,
 ) -> Result<bool, Stop> {
-    let ahead = Arc::new(Semaphore::new(work.jobs * AHEAD_PER_JOB));
-    let mut ids = crate::inputs::RunIds::new();
-    let mut order = 0;
-    let mut whole = true;
-    loop {
-        let permit = tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            permit = Arc::clone(&ahead).acquire_owned() => permit.map_err(|_| Stop::Term)?,
-        };
-        let item = tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            Some(ended) = watching.join_next() => {
-                watched(ended)?;
-                continue;
-            }
-            item = work.feed.next() => item,
-        };
-        let job = match item {
-            Some(Item::Input(input)) => Job::input(&mut ids, order, input),
-            Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
-                Ok(job) => job,
-                Err(note) => {
-                    whole = false;
-                    let _ = watcher.events.send(Event::Unreadable(note)).await;
+    // Around everything that waits: for the disk, or for whoever reads our output.
+    tokio::select! {
+        biased;
+        stop = signals.next() => Err(stop),
+        stop = reporter.closed() => Err(stop),
+        whole = work.done(watcher, watching) => whole,
+    }
+}
+
+impl Work {
+    async fn done(mut self, watcher: &Watcher, watching: &mut Watching) -> Result<bool, Stop> {
+        if let Some(inputs) = self.feed.inputs {
+            let _ = watcher.events.send(Event::Inputs(inputs)).await;
+        }
+        let ahead = Arc::new(Semaphore::new(self.jobs * AHEAD_PER_JOB));
+        let mut ids = crate::inputs::RunIds::new();
+        let mut order = 0;
+        let mut whole = true;
+        loop {
+            let permit = Arc::clone(&ahead).acquire_owned().await.map_err(|_| Stop::Term)?;
+            let item = tokio::select! {
+                biased;
+                Some(ended) = watching.join_next() => {
+                    watched(ended)?;
                     continue;
                 }
-            },
-            Some(Item::Notes(notes)) => {
-                let _ = watcher.events.send(Event::Read(notes)).await;
-                continue;
-            }
-            Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
-            None => break,
-        };
-        order += 1;
-        let watch = watcher.begin(job, &mut work.left_over).await?;
-        watching.spawn(async move {
-            let watched = watch.await;
-            drop(permit);
-            watched
-        });
-    }
-    // Runs whose input has left the source go on, and count.
-    for run_id in work.left_over {
-        watching.spawn(watcher.clone().watch_left_over(run_id));
-    }
-    loop {
-        tokio::select! {
-            biased;
-            stop = signals.next() => return Err(stop),
-            stop = reporter.closed() => return Err(stop),
-            ended = watching.join_next() => match ended {
-                Some(ended) => watched(ended)?,
-                None => return Ok(whole),
-            }
+                item = self.feed.next() => item,
+            };
+            let job = match item {
+                Some(Item::Input(input)) => Job::input(&mut ids, order, input),
+                Some(Item::Failed(error)) => match Job::refused(&mut ids, order, error) {
+                    Ok(job) => job,
+                    Err(note) => {
+                        whole = false;
+                        let _ = watcher.events.send(Event::Unreadable(note)).await;
+                        continue;
+                    }
+                },
+                Some(Item::Notes(notes)) => {
+                    let _ = watcher.events.send(Event::Read(notes)).await;
+                    continue;
+                }
+                Some(Item::Lost) => return Err(Stop::Fatal(feed::lost())),
+                None => break,
+            };
+            order += 1;
+            let watch = watcher.begin(job, &mut self.left_over).await?;
+            watching.spawn(async move {
+                let watched = watch.await;
+                drop(permit);
+                watched
+            });
         }
+        // Runs whose input has left the source go on, and count.
+        for run_id in self.left_over {
+            watching.spawn(watcher.clone().watch_left_over(run_id));
+        }
+        while let Some(ended) = watching.join_next().await {
+            watched(ended)?;
+        }
+        Ok(whole)
     }
 }
 

@@ -207,12 +207,15 @@ fn lock(folder: &Path, file: &mut File) -> Result<(), Error> {
 /// The most bytes of a file that holds a process id, or a part of one.
 const PID_BYTES_MAX: u64 = 32;
 
-/// Whether a file holds what an owner writes: its process id, or nothing.
+/// Whether a file holds what an owner writes: its process id, or nothing. Nothing of it is synced, and
+/// a power cut may leave as many zero bytes in its place.
 fn is_ours(file: &mut File) -> bool {
     let mut text = Vec::new();
     let read = file.rewind().and_then(|()| file.take(PID_BYTES_MAX + 1).read_to_end(&mut text));
     let digits = text.strip_suffix(b"\n").unwrap_or(&text);
-    read.is_ok() && text.len() as u64 <= PID_BYTES_MAX && digits.iter().all(u8::is_ascii_digit)
+    let is_lost = text.iter().all(|byte| *byte == 0);
+    let is_pid = digits.iter().all(u8::is_ascii_digit);
+    read.is_ok() && text.len() as u64 <= PID_BYTES_MAX && (is_pid || is_lost)
 }
 
 fn read_pid(file: &mut File) -> u32 {
@@ -357,6 +360,18 @@ mod tests {
         assert_eq!(text, format!("{}\n", std::process::id()));
         drop(lock);
         assert_eq!(std::fs::read_to_string(folder.path().join("lock")).unwrap(), "");
+    }
+
+    #[test]
+    fn a_file_whose_bytes_a_power_cut_has_lost_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("store")).unwrap();
+        std::fs::write(folder.path().join("store/db"), "").unwrap();
+        let file = folder.path().join("lock");
+        std::fs::write(&file, [0; 7]).unwrap();
+        FolderLock::acquire(folder.path()).unwrap();
+        std::fs::write(&file, [0; 7]).unwrap();
+        assert!(FolderLock::acquire_existing(folder.path()).unwrap().is_some());
     }
 
     #[test]

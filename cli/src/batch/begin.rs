@@ -8,6 +8,7 @@ use std::path::Path;
 use ghostlight::RunError;
 use ghostlight::storage::create_folder;
 
+use super::execute::trouble;
 use super::launches::{Launches, not_stopped};
 use crate::launch::{self, LaunchDir, Recovered, ShimClaim, ShimHandle, SpawnError, Spec, Status};
 
@@ -56,7 +57,7 @@ pub(super) fn begin(
             Err(error) => not_started = Some(RunError::from(error).to_string()),
         }
     }
-    Ok(match launch::recover(dir)? {
+    Ok(match launch::recover(dir).map_err(trouble)? {
         Recovered::Alive(shim) => {
             // By whoever was stopped between the mark and the kill. Later ones are our own. A command
             // that is dead already was killed, and its shim has not said so yet.

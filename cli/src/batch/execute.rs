@@ -308,9 +308,9 @@ fn cancelled_error() -> RunError {
 /// The kind of an error of processes that are known to be there still.
 const STILL_THERE: &str = "still-there";
 
-fn trouble(error: launch::Error) -> RunError {
-    let is_still_there =
-        matches!(error, launch::Error::StillThere { .. } | launch::Error::ShimStuck { .. });
+pub(super) fn trouble(error: launch::Error) -> RunError {
+    use launch::Error::{Kept, ShimStuck, StillThere};
+    let is_still_there = matches!(error, StillThere { .. } | ShimStuck { .. } | Kept { .. });
     let error = RunError::from(error);
     if is_still_there { error.kind(STILL_THERE) } else { error }
 }

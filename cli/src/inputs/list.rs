@@ -12,12 +12,14 @@ const START_BYTES: usize = 256;
 /// A list of inputs, one a line, or each ended by NUL.
 ///
 /// An input keeps all its bytes but the one that ends it; the last one needs no end. Empty ones
-/// are skipped and counted. An input is given out as soon as its end has been read, and no more
+/// are skipped and counted, unless the list is [exact](List::exact). An input is given out as soon as its end has been read, and no more
 /// than [`INPUT_BYTES_MAX`] of it is ever held.
 #[derive(Debug)]
 pub struct List<R> {
     reader: BufReader<R>,
     end: u8,
+    /// Whether an empty input is one.
+    keeps_empty: bool,
     blank: u64,
     with_cr: u64,
     without_cr: u64,
@@ -30,11 +32,17 @@ impl<R: Read> List<R> {
         List {
             reader: BufReader::with_capacity(64 * 1024, reader),
             end: if nul { 0 } else { b'\n' },
+            keeps_empty: false,
             blank: 0,
             with_cr: 0,
             without_cr: 0,
             over: false,
         }
+    }
+
+    /// Begins to read a list that ends each input at NUL, of which empty ones are none to be skipped.
+    pub fn exact(reader: R) -> Self {
+        List { keeps_empty: true, ..Self::new(reader, true) }
     }
 
     /// Returns what has been passed over so far.
@@ -94,7 +102,7 @@ impl<R: Read> Iterator for List<R> {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.over {
             match self.read_one() {
-                Ok(Some(Ok(input))) if input.is_empty() => self.blank += 1,
+                Ok(Some(Ok(input))) if input.is_empty() && !self.keeps_empty => self.blank += 1,
                 Ok(Some(Ok(input))) => {
                     match input.last() {
                         Some(b'\r') => self.with_cr += 1,

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::directory::CLAIM;
-use super::{Error, ProcessStat};
+use super::{Error, ProcessStat, pid_namespace};
 
 const VERSION: u32 = 1;
 
@@ -98,7 +98,9 @@ impl Claim {
     /// Link either makes the whole file appear or fails, so a claim is never seen half written.
     /// It is not synced: it only matters in the boot it was made in.
     pub(crate) fn link(&self, dir: impl rustix::fd::AsFd) -> io::Result<bool> {
-        let draft = format!("{CLAIM}.{}", std::process::id());
+        // A number alone may be that of a process in another container over the same folder.
+        let namespace = pid_namespace().map_err(io::Error::other)?;
+        let draft = format!("{CLAIM}.{namespace}.{}", std::process::id());
         match unlinkat(&dir, draft.as_str(), AtFlags::empty()) {
             // Unlinked rather than truncated: a draft of the same name may be a claim by now.
             Ok(()) | Err(Errno::NOENT) => {}
@@ -184,6 +186,16 @@ mod tests {
             );
             assert!(matches!(decode(&text), Err(Error::Corrupt { .. })), "{text}");
         }
+    }
+
+    /// As of a process in another pid namespace, which is about to link it.
+    #[test]
+    fn another_ones_draft_is_left_alone() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let draft = dir.path().join(format!("{CLAIM}.{}", std::process::id()));
+        std::fs::write(&draft, "another one's").expect("draft");
+        assert!(Claim::Void.link_in(dir.path()).expect("link"));
+        assert_eq!(std::fs::read(&draft).expect("draft"), b"another one's");
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub struct Facts {
     pub status: Option<Status>,
     /// Whether the machine has not been started again since the launch was planned.
     pub same_boot: bool,
-    /// The claim and, for a shim's claim only, the lock.
+    /// The claim and, where there is one, the lock.
     pub claim: ClaimSeen,
     /// Whether the lock had been seen free before, under a shim's claim and without a status.
     pub second_look: bool,
@@ -21,11 +21,14 @@ pub enum ClaimSeen {
     /// Nobody has claimed the launch.
     None,
     /// It has been given up.
-    Void,
+    Void {
+        /// Whether the lock is held: by a shim that loses just now, or by one whose claim was removed.
+        lock_held: bool,
+    },
     /// A shim has claimed the launch that this one was copied from. What lives there is not ours.
     Copied,
-    /// A shim has claimed it. Only then the lock is probed: before, a probe could be in the way
-    /// of a shim that is about to take it.
+    /// A shim has claimed it. The lock is probed only where there is a claim: before, a probe could
+    /// be in the way of a shim that is about to take it.
     Shim {
         /// Whether the claim's process numbers are those that this program sees.
         same_namespace: bool,
@@ -45,6 +48,9 @@ pub enum Decision {
     LinkVoid,
     /// The command was not executed and will not be.
     NeverRan,
+    /// A shim is there that has no claim: it ends in a moment, or somebody has removed its claim and
+    /// its command lives. Decide again later.
+    Undecided,
     /// Its shim keeps it, and can be signalled.
     Alive,
     /// Its shim keeps it, but in another pid namespace: it can only be waited for.
@@ -60,7 +66,8 @@ pub enum Decision {
 /// | yes | | | | | `Ended` |
 /// | no | no | | | | `Vanished` |
 /// | no | yes | none | | | `LinkVoid` |
-/// | no | yes | void | | | `NeverRan` |
+/// | no | yes | void | held | | `Undecided` |
+/// | no | yes | void | free | | `NeverRan` |
 /// | no | yes | copied | | | `Vanished` |
 /// | no | yes | shim, this namespace | held | | `Alive` |
 /// | no | yes | shim, another one | held | | `OutOfReach` |
@@ -75,7 +82,8 @@ pub fn decide(facts: &Facts) -> Decision {
     }
     match facts.claim {
         ClaimSeen::None => Decision::LinkVoid,
-        ClaimSeen::Void => Decision::NeverRan,
+        ClaimSeen::Void { lock_held: true } => Decision::Undecided,
+        ClaimSeen::Void { lock_held: false } => Decision::NeverRan,
         ClaimSeen::Copied => Decision::Vanished,
         ClaimSeen::Shim { lock_held: true, same_namespace: true } => Decision::Alive,
         ClaimSeen::Shim { lock_held: true, same_namespace: false } => Decision::OutOfReach,
@@ -94,7 +102,8 @@ mod tests {
     const BOOLS: [bool; 2] = [false, true];
 
     fn claims() -> Vec<ClaimSeen> {
-        let mut claims = vec![ClaimSeen::None, ClaimSeen::Void, ClaimSeen::Copied];
+        let void = BOOLS.map(|lock_held| ClaimSeen::Void { lock_held });
+        let mut claims = vec![ClaimSeen::None, void[0], void[1], ClaimSeen::Copied];
         for same_namespace in BOOLS {
             for lock_held in BOOLS {
                 claims.push(ClaimSeen::Shim { same_namespace, lock_held });
@@ -103,7 +112,7 @@ mod tests {
         claims
     }
 
-    /// All 56 combinations, each with its decision written out once more in another shape: as the
+    /// All 64 combinations, each with its decision written out once more in another shape: as the
     /// first line of a list that matches.
     #[test]
     fn every_combination_is_decided_in_order() {
@@ -114,13 +123,16 @@ mod tests {
                 for claim in claims() {
                     for second_look in BOOLS {
                         let facts = Facts { status: status.clone(), same_boot, claim, second_look };
-                        let (none, void) = (claim == ClaimSeen::None, claim == ClaimSeen::Void);
+                        let none = claim == ClaimSeen::None;
+                        let void = matches!(claim, ClaimSeen::Void { .. });
+                        let lost = claim == ClaimSeen::Void { lock_held: true };
                         let held = matches!(claim, ClaimSeen::Shim { lock_held: true, .. });
                         let ours = matches!(claim, ClaimSeen::Shim { same_namespace: true, .. });
                         let rules = [
                             (status.is_some(), Decision::Ended(end.clone())),
                             (!same_boot, Decision::Vanished),
                             (none, Decision::LinkVoid),
+                            (lost, Decision::Undecided),
                             (void, Decision::NeverRan),
                             (claim == ClaimSeen::Copied, Decision::Vanished),
                             (held && ours, Decision::Alive),
@@ -135,6 +147,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen, 56);
+        assert_eq!(seen, 64);
     }
 }

@@ -36,7 +36,8 @@ pub enum Recovered {
 ///
 /// # Errors
 ///
-/// The folder cannot be read, or holds a corrupt file. Nothing is decided then.
+/// The folder cannot be read, or holds a corrupt file, or a shim is there without a claim, until it
+/// ends. Nothing is decided then.
 pub fn recover(dir: &LaunchDir) -> Result<Recovered, Error> {
     let mut second_look = false;
     loop {
@@ -45,6 +46,9 @@ pub fn recover(dir: &LaunchDir) -> Result<Recovered, Error> {
             (Decision::Ended(status), _) => return Ok(Recovered::Ended(status)),
             (Decision::Vanished, claim) => return Ok(Recovered::Vanished(claim)),
             (Decision::NeverRan, _) => return Ok(Recovered::NeverRan),
+            (Decision::Undecided, _) => {
+                return Err(Error::Kept { path: dir.path().to_owned() });
+            }
             (Decision::LinkVoid, _) => {
                 // Won or lost, there is a claim now.
                 link_void(dir)?;
@@ -108,7 +112,7 @@ fn observe(dir: &LaunchDir, second_look: bool) -> Result<(Facts, Option<ShimClai
         None => None,
         Some(bytes) => match Claim::decode(&bytes, &path)? {
             Claim::Void => {
-                facts.claim = ClaimSeen::Void;
+                facts.claim = ClaimSeen::Void { lock_held: lock_is_held(&dir.file(LOCK))? };
                 None
             }
             Claim::Shim(claim) if claim.boot_id != boot_id => {

@@ -36,22 +36,25 @@ impl Ending {
     pub(super) async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
         match stop {
             Ok(whole) => {
-                if let Some(spooled) = self.spooled.filter(|_| whole) {
-                    spooled.done().await;
-                }
-                self.control.close().await;
-                // What was ended by others, such as a cancel while nobody owned the folder, and what
-                // was cleared meanwhile.
-                self.files.sweep(&self.files.batch).await;
-                self.files.forget_without_runs(&self.files.batch).await;
-                // Everything of this batch is durable.
-                self.system.crash().await;
-                let mut signals = self.signals;
+                let Self { files, control, reporter, system, mut signals, spooled, .. } = self;
+                let ending = async {
+                    if let Some(spooled) = spooled.filter(|_| whole) {
+                        spooled.done().await;
+                    }
+                    control.close().await;
+                    // What was ended by others, such as a cancel while nobody owned the folder, and
+                    // what was cleared meanwhile.
+                    files.sweep(&files.batch).await;
+                    files.forget_without_runs(&files.batch).await;
+                    // Everything of this batch is durable.
+                    system.crash().await;
+                    reporter.finish(true).await
+                };
                 let finished = tokio::select! {
                     biased;
                     // Whoever reads our output may have stopped reading.
                     stop = signals.next() => Err(stop),
-                    finished = self.reporter.finish(true) => finished,
+                    finished = ending => finished,
                 };
                 match finished {
                     Ok(totals) => Ok(exit_code(&totals)),
@@ -106,7 +109,7 @@ impl Ending {
             };
             recorded = tokio::select! {
                 biased;
-                () = self.signals.not_interrupt() => false,
+                _ = self.signals.not_interrupt() => false,
                 () = tokio::time::sleep(STOP_WAIT) => false,
                 () = stopped => true,
             };

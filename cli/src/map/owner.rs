@@ -9,6 +9,7 @@ use std::time::Duration;
 use ghostlight::storage::{self, FolderLock};
 use ghostlight::{AgentPath, Cursor, Lookup, RunFilter, System};
 use ghostlight_server::{Client, ControlSocket, serve_read_only};
+use rustix::io::Errno;
 use rustix::stdio::dup2_stdin;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::access::any_run;
 use crate::batch::Made;
 use crate::fatal::Fatal;
+use crate::intent::Intent;
 use crate::sweep::{launches_of, sweep};
 
 /// How long to wait for a short-lived reader that has the folder.
@@ -28,6 +30,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Takes the folder's lock. Another owner is an error at once; a reader is waited for.
 pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
     let waited = tokio::time::Instant::now();
+    let mut intent = None;
     loop {
         let folder = data.to_owned();
         match tokio::task::spawn_blocking(move || FolderLock::acquire(folder)).await? {
@@ -38,10 +41,33 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
                     let hint = "wait for it, or name another folder with --data";
                     return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
                 }
+                if intent.is_none() {
+                    let declare = move || Intent::declare(&folder);
+                    intent = tokio::task::spawn_blocking(declare).await?;
+                }
                 tokio::time::sleep(RETRY).await;
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Refuses a folder whose file system has no hard links: no command could ever be claimed by its shim.
+pub(super) async fn check_links(data: &Path) -> Result<(), Fatal> {
+    let (lock, probe) = (data.join("lock"), data.join("link-probe"));
+    let linked = tokio::task::spawn_blocking(move || {
+        let linked = rustix::fs::link(&lock, &probe);
+        let _ = std::fs::remove_file(&probe);
+        linked
+    });
+    match linked.await? {
+        // Other failures, as of a disk that is full, are told where they matter.
+        Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            let folder = data.display();
+            let hint = "use a folder on a local disk";
+            Err(Fatal::new(format!("the file system of {folder} gives no links ({errno}); {hint}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -78,7 +104,12 @@ pub(super) async fn is_owner(data: &Path, pid: u32) -> Result<bool, Fatal> {
         Ok::<_, Fatal>(tokio::task::spawn_blocking(move || FolderLock::owner(folder)).await??)
     };
     // Said before its socket is there, and until it is not its own any more.
-    Ok(owner().await? == Some(pid) && has_owner(data).await && owner().await? == Some(pid))
+    let answers = async || {
+        // Not before it is started.
+        let answered = tokio::time::timeout(ANSWER_WAIT, Client::connect(data)).await;
+        matches!(answered, Ok(Ok(_)))
+    };
+    Ok(owner().await? == Some(pid) && answers().await && owner().await? == Some(pid))
 }
 
 /// The control socket of an owned folder, and HTTP on an address where that was asked for.
@@ -153,23 +184,37 @@ pub(super) async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpList
     }
 }
 
-pub(super) async fn serve(files: &Files, listener: Option<TcpListener>) -> Result<Control, Fatal> {
-    let (stop, stopped) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    let system = &files.system;
-    let (socket, files) = (ControlSocket::bind(&files.data).await?, files.clone());
-    let socket = socket.on_cleared(move |batch| {
-        let files = files.clone();
-        async move { files.cleared(&batch).await }
-    });
-    tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
-    if let Some(listener) = listener {
-        eprintln!("ghostlight: listening on http://{}", listener.local_addr()?);
-        // Whoever reaches the port may look, and nothing else: a dispatch is a command.
-        let serving = serve_read_only(listener, system.clone(), until(stopped));
-        tasks.spawn(serving);
+/// Where those who look find the owner. They wait until it [serves](Listening::serve).
+pub(super) struct Listening {
+    socket: ControlSocket,
+    port: Option<TcpListener>,
+}
+
+/// Takes the places at which an owner listens.
+pub(super) async fn bind(data: &Path, port: Option<TcpListener>) -> Result<Listening, Fatal> {
+    let socket = ControlSocket::bind(data).await?;
+    if let Some(port) = &port {
+        eprintln!("ghostlight: listening on http://{}", port.local_addr()?);
     }
-    Ok(Control { stop, tasks })
+    Ok(Listening { socket, port })
+}
+
+impl Listening {
+    pub(super) fn serve(self, files: &Files) -> Control {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let (system, files) = (&files.system, files.clone());
+        let socket = self.socket.on_cleared(move |batch| {
+            let files = files.clone();
+            async move { files.cleared(&batch).await }
+        });
+        tasks.spawn(socket.serve(system.clone(), until(stopped.clone())));
+        if let Some(port) = self.port {
+            // Whoever reaches the port may look, and nothing else: a dispatch is a command.
+            tasks.spawn(serve_read_only(port, system.clone(), until(stopped)));
+        }
+        Control { stop, tasks }
+    }
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

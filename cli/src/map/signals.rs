@@ -66,9 +66,12 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that is no Ctrl-C, after which nothing is left to be said by one.
-    pub(super) async fn not_interrupt(&mut self) {
-        while let Stop::Interrupt = self.next().await {}
+    /// Waits for a signal that is no Ctrl-C. One of those is there for [`Signals::next`] still.
+    pub(super) async fn not_interrupt(&mut self) -> Stop {
+        tokio::select! {
+            () = received(self.term.as_mut()) => Stop::Term,
+            () = received(self.hangup.as_mut()) => Stop::Hangup,
+        }
     }
 }
 

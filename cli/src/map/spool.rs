@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
 
-use self::folder::{SpoolFile, SpoolFolder};
+use self::folder::{Put, SpoolFile, SpoolFolder};
 use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
-use crate::args::MapArgs;
+use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Made, Text, no_batch};
 use crate::fatal::{Fatal, absolute};
 use crate::inputs::Source;
@@ -61,10 +61,9 @@ impl Spooled {
     /// Records that every input has been dispatched and has come to its end: what is put aside next
     /// takes their place. For whoever holds the lock of the folder.
     pub(super) async fn done(self) {
-        let Self { folder, mut file } = self;
-        file.done = true;
-        let written = tokio::task::spawn_blocking(move || folder.write(&file)).await;
-        // Without it they are looked at once more; and there is nothing left of a batch that was cleared.
+        let Self { folder, file } = self;
+        let written = tokio::task::spawn_blocking(move || folder.done(&file)).await;
+        // Without it they are looked at once more.
         if let Ok(Err(error)) = written {
             tracing::warn!(%error, "it is not recorded that the inputs put aside are done");
         }
@@ -98,7 +97,7 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
     };
     args.command = file.command.iter().map(os).collect::<Result<_, _>>()?;
     args.jobs = args.jobs.or(file.jobs);
-    args.max_attempts = file.max_attempts;
+    args.max_attempts = args.max_attempts.or(Some(file.max_attempts));
     args.no_sync |= file.no_sync;
     Ok(Some(Spooled { folder, file }))
 }
@@ -117,7 +116,7 @@ pub(super) async fn detach(
         args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         Text::from(cwd.as_os_str()),
         args.jobs,
-        args.max_attempts,
+        args.max_attempts.unwrap_or(MAX_ATTEMPTS),
         args.no_sync,
     );
     let folder = SpoolFolder::new(spool_of(data, batch));
@@ -129,6 +128,27 @@ pub(super) async fn detach(
         stop = signals.next() => return Ok(ExitCode::from(stop.code())),
         put = putting => put??,
     };
+    tokio::select! {
+        biased;
+        // Whether it goes on is for the background program to say now.
+        stop = signals.next() => {
+            let text = "may go on in the background; see `ghostlight runs`";
+            let _ = writeln!(std::io::stderr(), "ghostlight: batch {batch} {text}");
+            Ok(ExitCode::from(stop.code()))
+        }
+        begun = begin(args, batch, data, lock, folder, put) => begun,
+    }
+}
+
+/// Starts the background program with what was put aside, which is undone if it ends at once.
+async fn begin(
+    args: &MapArgs,
+    batch: &str,
+    data: &Path,
+    lock: FolderLock,
+    folder: SpoolFolder,
+    put: Put,
+) -> Result<ExitCode, Fatal> {
     match start(args, batch, data, lock).await {
         Ok(said) => {
             tokio::task::spawn_blocking(move || folder.keep(put)).await?;

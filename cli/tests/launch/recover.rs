@@ -39,6 +39,23 @@ async fn a_launch_nobody_claimed_never_ran() {
 }
 
 #[tokio::test]
+async fn a_command_whose_claim_was_removed_is_waited_for() {
+    bounded(async {
+        let place = Place::new();
+        let (dir, shim, gate) = waiting(&place).await;
+        fs::remove_file(dir.path().join("claim")).expect("claim");
+        for _ in 0..2 {
+            let recovered = recover(&dir);
+            assert!(matches!(recovered, Err(Error::Kept { .. })), "{recovered:?}");
+        }
+        gate.open();
+        shim.ended().await.expect("end");
+        assert!(matches!(recover(&dir).expect("recover"), Recovered::Ended(_)));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn another_boot_means_vanished_unless_there_is_a_status() {
     bounded(async {
         let place = Place::new();

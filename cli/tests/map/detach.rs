@@ -186,3 +186,29 @@ fn of_several_detaches_of_one_batch_each_runs_or_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_batch_goes_on_with_another_number_of_attempts() {
+    let place = Place::new();
+    let script = "echo $GHOSTLIGHT_ATTEMPT >> log; kill -9 $PPID; sleep 60";
+    let command = ["--max-attempts", "1", "x", "--", "sh", "-c", script];
+    let detached = place.run([&["map", "--batch", "b", "--detach"], &command[..]].concat());
+    assert_eq!(detached.code(), Some(0), "{}", detached.stderr);
+    assert_eq!(run_once_free(&place, &["map", "--batch", "b"]).code(), Some(1));
+    assert_eq!(place.lines("log"), ["1"]);
+    place.run(["map", "--batch", "b", "--retry-failed", "--max-attempts", "2"]);
+    assert_eq!(place.lines("log"), ["1", "1", "2"]);
+}
+
+#[test]
+fn how_the_background_program_ended_is_known_where_child_signals_are_ignored() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let mut ignoring = Command::new("env");
+    ignoring.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_ghostlight"), "map", "--detach"]);
+    ignoring.args(["--listen", &address, "x", "--", "true"]);
+    let refused = place.spawn(ignoring.current_dir(place.path(""))).wait();
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+}

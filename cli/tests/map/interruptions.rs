@@ -1,3 +1,6 @@
+use std::io::Write;
+use std::process::Stdio;
+
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, WAIT, begins, both, only_run, restarts};
@@ -295,6 +298,58 @@ fn a_port_is_for_looking() {
     assert!(ask(&page).contains("403"), "{}", ask(&page));
     gate.open(1);
     assert!(map.wait().unwrap().success());
+}
+
+/// More lines than wait to be printed, and then the end of the list of inputs.
+#[test]
+fn signals_are_served_while_nobody_reads_the_output() {
+    let place = Place::new();
+    let script = "yes \"$(printf %01000d 0)\" | head -n 12000";
+    let mut map = place.ghostlight(["map", "--", "sh", "-c", script]);
+    let mut map = place.spawn(map.stdin(Stdio::piped()));
+    let mut list = map.stdin();
+    list.write_all(b"x\n").unwrap();
+    let runs = || String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
+    while !runs().contains(r#""status":"completed""#) {}
+    drop(list);
+    let tasks = format!("/proc/{}/task", map.pid());
+    let reads_inputs = || {
+        let tasks = std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path());
+        let names = tasks.map(|task| std::fs::read_to_string(task.join("comm")));
+        names.into_iter().any(|name| name.is_ok_and(|name| name.trim() == "inputs"))
+    };
+    while reads_inputs() {
+        std::thread::yield_now();
+    }
+    // The end of the list is on its way to where it waits behind the lines.
+    runs();
+    map.signal(Signal::TERM);
+    assert_eq!(map.wait_unread(), Some(143));
+}
+
+#[test]
+fn nothing_is_started_where_the_port_is_taken() {
+    let place = Place::new();
+    let mut gate = place.gate("gate");
+    let args = ["map", "--jobs", "1", "1", "2", "--", "sh", "-c", WAIT];
+    let mut map = place.start(args);
+    map.read_lines(1);
+    map.signal(Signal::INT);
+    gate.open(1);
+    assert_eq!(map.wait().code(), Some(130));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    // Whoever asked the store first would tell of that.
+    let conf = place.path(".ghostlight/store/conf");
+    let sound = std::fs::read(&conf).unwrap();
+    std::fs::write(&conf, "damaged").unwrap();
+    let refused = place.run([&args[..1], &["--listen", &address], &args[1..]].concat());
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+    std::fs::write(&conf, sound).unwrap();
+    gate.open(1);
+    assert_eq!(place.run(args).code(), Some(0));
+    assert_eq!(place.lines("log"), ["1", "2"]);
 }
 
 #[test]

@@ -122,6 +122,15 @@ impl SpoolFolder {
         Ok(Put { file, before })
     }
 
+    /// Records that the inputs have come to their end, unless more were put aside since, or the batch
+    /// was cleared. For whoever holds the lock of the data folder.
+    pub(super) fn done(&self, file: &SpoolFile) -> Result<(), Fatal> {
+        match self.read()? {
+            Some(now) if now.inputs == file.inputs => self.write(&SpoolFile { done: true, ..now }),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes what was there before. Needs no lock.
     pub(super) fn keep(&self, put: Put) {
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
@@ -258,11 +267,35 @@ mod tests {
         put(&folder, feed(&["b", "a"]));
         assert_eq!(spooled(&folder), ["a", "b", "a", "c", "a"]);
 
-        let read = folder.read().unwrap().unwrap();
-        folder.write(&SpoolFile { done: true, ..read }).unwrap();
+        folder.done(&folder.read().unwrap().unwrap()).unwrap();
         put(&folder, feed(&["d"]));
         assert_eq!(spooled(&folder), ["d"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn empty_inputs_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool"));
+        put(&folder, feed(&["", "a", ""]));
+        assert_eq!(spooled(&folder), ["", "a", ""]);
+        put(&folder, feed(&["", "", "", "b"]));
+        assert_eq!(spooled(&folder), ["", "a", "", "", "b"]);
+    }
+
+    #[test]
+    fn inputs_put_aside_since_are_not_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().join("spool"));
+        put(&folder, feed(&["a"]));
+        let before = folder.read().unwrap().unwrap();
+        put(&folder, feed(&["b"]));
+        folder.done(&before).unwrap();
+        put(&folder, feed(&["c"]));
+        assert_eq!(spooled(&folder), ["a", "b", "c"]);
+        std::fs::remove_dir_all(&folder.path).unwrap();
+        folder.done(&before).unwrap();
+        assert!(!folder.path.exists());
     }
 
     /// As after a kill at any place in between.
@@ -319,8 +352,7 @@ mod tests {
         assert!(folder.put(feed(&["b"]), other()).is_err());
         assert!(folder.put(feed(&["b"]), elsewhere).is_err());
         assert_eq!(spooled(&folder), ["a"]);
-        let read = folder.read().unwrap().unwrap();
-        folder.write(&SpoolFile { done: true, ..read }).unwrap();
+        folder.done(&folder.read().unwrap().unwrap()).unwrap();
         folder.put(feed(&["b"]), other()).unwrap();
         assert_eq!(spooled(&folder), ["b"]);
     }
