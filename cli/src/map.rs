@@ -164,7 +164,13 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
     let starting = async {
         // First: a system that starts goes on with commands at once.
         let listening = owner::bind(&data, port).await?;
-        let system = system.start().await?;
+        let system = match system.start().await {
+            Ok(system) => system,
+            Err(error) => {
+                listening.close().await;
+                return Err(error.into());
+            }
+        };
         start.begun();
         let files = Files { system: system.clone(), data, batch: address };
         let control = listening.serve(&files);

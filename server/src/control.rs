@@ -109,13 +109,22 @@ impl ControlSocket {
         let mut connections = Connections::new(CONNECTIONS_MAX, router, stopped);
         connections.accept(self.listener, shutdown).await;
         // New programs look for the next owner from here on.
-        let (path, file) = (self.path, self.file);
-        let removed = tokio::task::spawn_blocking(move || unbind(&path, file)).await;
-        if let Ok(Err(error)) = removed {
-            tracing::warn!(%error, "the control socket was not removed");
-        }
+        remove(self.path, self.file).await;
         stop.send_replace(true);
         connections.end().await;
+    }
+
+    /// Removes the socket of an owner that has come to nothing: whoever waits there for an answer is let
+    /// go.
+    pub async fn close(self) {
+        remove(self.path, self.file).await;
+    }
+}
+
+async fn remove(path: PathBuf, file: (u64, u64)) {
+    let removed = tokio::task::spawn_blocking(move || unbind(&path, file)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(%error, "the control socket was not removed");
     }
 }
 

@@ -200,6 +200,11 @@ pub(super) async fn bind(data: &Path, port: Option<TcpListener>) -> Result<Liste
 }
 
 impl Listening {
+    /// Gives the places back: nothing has been started.
+    pub(super) async fn close(self) {
+        self.socket.close().await;
+    }
+
     pub(super) fn serve(self, files: &Files) -> Control {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
