@@ -35,6 +35,8 @@ struct Shared {
     effects: Effects,
     always: Vec<(String, Holds)>,
     finally: Vec<(String, Holds)>,
+    /// Apart, and locked before what is in `inner`: they look at the world.
+    invariants: Mutex<Vec<Box<dyn Invariant>>>,
     inner: Mutex<Inner>,
     /// Something has happened that ends the life.
     ended: Notify,
@@ -68,7 +70,6 @@ struct Inner {
     groups: Vec<u32>,
     /// Shared with whoever looks at it meanwhile.
     durable: Arc<Durable>,
-    invariants: Vec<Box<dyn Invariant>>,
     trace: Trace,
     life: u64,
     began: Option<Instant>,
@@ -109,7 +110,6 @@ impl World {
             left: None,
             groups: Vec::new(),
             durable: Arc::default(),
-            invariants: all,
             trace: Trace::default(),
             life: 0,
             began: None,
@@ -134,6 +134,7 @@ impl World {
             effects: Effects::default(),
             always,
             finally,
+            invariants: Mutex::new(all),
             inner: Mutex::new(inner),
             ended: Notify::new(),
             observers: Observers::default(),
