@@ -333,6 +333,57 @@ fn a_run_that_is_missing_after_a_crash_is_caught() {
     assert!(failure.text.contains("there are 0 runs of Payer"), "{failure}");
 }
 
+/// Dispatches without an id, until it has seen the end.
+struct Repeats;
+
+impl Scenario for Repeats {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().effects().count("seen") == 0 {
+            life.agent::<Payer>("till")?.run::<Payer>(42).await?.completed()?;
+            life.world().effects().perform("seen", "once");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_is_dispatched_again_under_another_id_is_caught() {
+    let failure = Simulation::new(Repeats).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("there are 2 runs of Payer, and 1 in peace"), "{failure}");
+}
+
+/// As [`Counting`], with an id that nobody has chosen.
+struct CountingUnnamed;
+
+impl Scenario for CountingUnnamed {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Counting(true).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().durable(|durable| durable.runs().count()) == 0 {
+            life.agent::<Counter>("c")?.run::<Counter>(()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_unnamed_run_that_ends_otherwise_after_a_crash_is_caught() {
+    // Another seed makes another id than the one of the calm world.
+    let failure =
+        Simulation::new(CountingUnnamed).plan("seed=1 kill-before@3".parse().unwrap()).run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("no Counter does so in peace"), "{failure}");
+}
+
 #[test]
 fn a_fault_that_finds_nothing_to_act_on_has_not_struck() {
     let nothing_there = "cancel@1 duplicate@1".parse().unwrap();
