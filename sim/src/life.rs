@@ -12,7 +12,7 @@ use ghostlight::testing::{At, BeforeCode, Probe, Seen};
 use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
-use crate::disk::DiskOfLife;
+use crate::disk::{DISK_FAILED, DiskOfLife};
 use crate::disturb;
 use crate::durable::Durable;
 use crate::invariant::Event;
@@ -181,7 +181,8 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         match driven {
             Ok(Ok(())) => {}
             // The store takes no writes any more: the process has to be started again.
-            Ok(Err(_)) | Err(_) if world.store_failed() => return LifeEnd::Killed,
+            Ok(Err(error)) if is_of_the_disk(world, error.message()) => return LifeEnd::Killed,
+            Err(panic) if is_of_the_disk(world, &words(&*panic)) => return LifeEnd::Killed,
             Ok(Err(error)) => {
                 world.violated("the drive succeeds", error.to_string());
                 return LifeEnd::Violated;
@@ -214,6 +215,11 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
     }
     world.end_life();
     end
+}
+
+/// Whether a drive failed by what the disk has told it, and not by something that it has seen.
+fn is_of_the_disk(world: &World, text: &str) -> bool {
+    world.store_failed() && text.contains(DISK_FAILED)
 }
 
 /// Waits until nothing is left to do.
