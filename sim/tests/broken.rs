@@ -1,8 +1,8 @@
 //! Agents that are not crash-safe are caught, with the crash point that shows it.
 
-use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
 use ghostlight::testing::Seen;
+use ghostlight::{RunFilter, SystemBuilder};
 use ghostlight_sim::{
     Durable, Effects, Event, Failure, Invariant, Invariants, Life, Scenario, Simulation, World,
 };
@@ -172,6 +172,32 @@ impl Scenario for Forgetful {
 fn a_drive_that_begins_anew_in_the_last_life_is_caught() {
     let failure = Simulation::new(Forgetful).run().expect_err("it is noticed");
     assert_eq!(failure.invariant, "the last life finds everything done");
+}
+
+/// Clears its run in the life in which everything has to be done.
+struct ClearsLate;
+
+impl Scenario for ClearsLate {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let till = life.agent::<Payer>("till")?;
+        if life.world().life() > 1 {
+            till.clear(&RunFilter::default()).await?;
+        } else {
+            till.run::<Payer>(42).id("p").await?.completed()?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn whatever_is_written_in_the_last_life_is_caught() {
+    let failure = Simulation::new(ClearsLate).run().expect_err("it is noticed");
+    assert_eq!(failure.invariant, "the last life finds everything done");
+    assert!(failure.text.contains("Payer:till/Payer:p is written"), "{failure}");
 }
 
 /// Returns how often its code was entered, which nothing records.
