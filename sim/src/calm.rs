@@ -36,7 +36,7 @@ struct Run {
 pub(crate) fn changes_ends(plan: &Plan) -> bool {
     plan.faults.iter().any(|planned| match planned.fault {
         Fault::Cancel | Fault::PanicChild | Fault::StallChild(_) => true,
-        Fault::KillBefore | Fault::KillTorn(_) | Fault::KillAfter => false,
+        Fault::KillBefore | Fault::KillTorn(_) | Fault::KillAfter | Fault::Stop => false,
         Fault::Stall(_) | Fault::Fail(_) | Fault::StallRead(_) | Fault::FailRead => false,
         Fault::Jump(_) | Fault::Down(_) | Fault::Duplicate => false,
         Fault::Evict | Fault::CrashParent | Fault::CrashRun => false,

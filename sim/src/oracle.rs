@@ -6,6 +6,7 @@
 //! | promise | checked by |
 //! |---|---|
 //! | a hard end never changes; record and log end in one commit | `ends` |
+//! | a stop waits for what is being executed | `stops` |
 //! | no run is executed twice at once, or before it is recorded | `executions` |
 //! | a step that was acknowledged, or is durable, is not executed again; a step, sleep or wait is told as it was recorded, and not before | `journal` |
 //! | a run's code is entered once a life that is lost, no more | `attempts` |
@@ -44,6 +45,7 @@ mod journal;
 mod log;
 mod observers;
 mod panics;
+mod stops;
 mod tombstones;
 
 use crate::invariant::Invariant;
@@ -61,6 +63,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<observers::Observers>::default(),
         Box::<callers::Callers>::default(),
         Box::new(panics::Panics),
+        Box::<stops::Stops>::default(),
         Box::new(index::Index),
         Box::<tombstones::Tombstones>::default(),
         Box::<deliveries::Deliveries>::default(),

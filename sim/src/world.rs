@@ -40,6 +40,8 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Something has happened that ends the life.
     ended: Notify,
+    /// The process is asked to stop.
+    stopping: Notify,
     observers: Observers,
 }
 
@@ -85,6 +87,8 @@ struct Inner {
     settled: bool,
     warnings: BTreeSet<String>,
     killed: bool,
+    /// The process was asked to stop.
+    stopping: bool,
     kills_due: u64,
     kills: u64,
     store_failed: bool,
@@ -122,6 +126,7 @@ impl World {
             settled: false,
             warnings: BTreeSet::new(),
             killed: false,
+            stopping: false,
             kills_due: 0,
             kills: 0,
             store_failed: false,
@@ -137,6 +142,7 @@ impl World {
             invariants: Mutex::new(all),
             inner: Mutex::new(inner),
             ended: Notify::new(),
+            stopping: Notify::new(),
             observers: Observers::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -270,6 +276,7 @@ impl World {
         inner.counts.lives += 1;
         inner.began = Some(Instant::now());
         inner.killed = false;
+        inner.stopping = false;
         inner.store_failed = false;
         let life = inner.life;
         inner.line("life", "", format!("life {life} of the process begins"));
@@ -343,6 +350,26 @@ impl World {
                 }
             }
             self.shared.ended.notified().await;
+        }
+    }
+
+    /// Asks the process to stop.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        inner.line("fault", "", "the process is asked to stop".into());
+        drop(inner);
+        self.shared.stopping.notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+
+    /// Waits until the process is asked to stop.
+    pub(crate) async fn asked_to_stop(&self) {
+        while !self.is_stopping() {
+            self.shared.stopping.notified().await;
         }
     }
 

@@ -141,3 +141,16 @@ fn no_plan_of_extremes_overflows_or_hangs() {
     let failure = Simulation::new(Nap).plan(slow).run().unwrap_err();
     assert_eq!(failure.invariant, "every start succeeds");
 }
+
+#[test]
+fn a_process_that_is_asked_to_stop_waits_for_what_is_executed() {
+    let trace = trace(Plan::calm(0).with(Fault::Stop, suspended()));
+    find(&trace, "the process is asked to stop");
+    let second: Vec<_> = trace.into_iter().filter(|line| line.life == 2).collect();
+    find(&second, "now completed");
+    let report = Simulation::new(Nap).stop_at_every_commit().check();
+    assert_eq!(
+        (report.faults, report.struck, report.kills),
+        (report.calm_commits, report.calm_commits, 0)
+    );
+}

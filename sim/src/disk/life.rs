@@ -111,6 +111,10 @@ impl Backend for DiskOfLife {
                     self.world.strike(*fault);
                     self.world.jump(ms);
                 }
+                Fault::Stop => {
+                    self.world.strike(*fault);
+                    self.world.stop();
+                }
                 Fault::Duplicate => crate::disturb::duplicate(&self.world),
                 Fault::Cancel => crate::disturb::cancel(&self.world),
                 _ => {}
