@@ -61,6 +61,11 @@ pub async fn run<C: Child>(child: &C, input: C::Input) -> Result<C::Output, RunE
     entry.end.unwrap_or_else(|mismatch| Err(mismatch.into()))
 }
 
+/// The limits that a system keeps to.
+pub fn limits_of(system: &System) -> &Limits {
+    &system.node().limits
+}
+
 /// Kills the actor of an agent where it stands, as a bug in it would; its supervisor restarts it, and
 /// its runs go on. Returns whether the agent was in memory.
 pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight::testing::{At, BeforeCode, Probe, Seen};
+use ghostlight::testing::{self, At, BeforeCode, Probe, Seen};
 use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
@@ -243,7 +243,7 @@ async fn drain(world: &World) {
     let Some(system) = world.system() else { return };
     let (began, busy) = (Instant::now(), world.disk_busy());
     system.drain().await;
-    let (took, max) = (began.elapsed(), Limits::default().shutdown_drain);
+    let (took, max) = (began.elapsed(), testing::limits_of(&system).shutdown_drain);
     world.tell(&Event::Drained { timed_out: took >= max });
     let stalled = world.disk_busy().saturating_sub(busy);
     if took > max.saturating_add(stalled) {

@@ -16,6 +16,7 @@
 //! | a client's picture is the same however often it connects | `clients` |
 //! | whatever a caller was told (dispatch, cancel, clear, outcome, inspection, milestone) stays true | `callers` |
 //! | a recorded cancel ends the run as aborted, and reaches what it waits for | `cancels` |
+//! | code that is cancelled is gone after its grace time | `grace`, to a minute |
 //! | at most one successful delivery a slot; an undelivered one is tried again for ever | `deliveries` |
 //! | executions never exceed the cap; the queue is first come, first served | `cap` |
 //! | what lives is found by the next start, what has ended is in no index | `index` |
@@ -38,6 +39,7 @@ mod clients;
 mod deliveries;
 mod ends;
 mod executions;
+mod grace;
 #[cfg(test)]
 mod history;
 mod index;
@@ -48,9 +50,12 @@ mod panics;
 mod stops;
 mod tombstones;
 
+use std::time::Duration;
+
 use crate::invariant::Invariant;
 
-pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+/// All of them, for a world with a disk that takes so long.
+pub(crate) fn all(latency: Duration) -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<attempts::Attempts>::default(),
         Box::<cap::Cap>::default(),
@@ -58,6 +63,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(ends::Ends),
         Box::new(cancels::Cancels),
         Box::<executions::Executions>::default(),
+        Box::new(grace::Grace::new(latency)),
         Box::<journal::Journal>::default(),
         Box::<log::Log>::default(),
         Box::<observers::Observers>::default(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ghostlight::{AgentPath, Clock, System};
+use ghostlight::{AgentPath, Clock, System, testing};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -106,7 +106,7 @@ impl World {
         life_max: Duration,
     ) -> Self {
         let Invariants { always, finally, others } = invariants;
-        let mut all = oracle::all();
+        let mut all = oracle::all(plan.latency());
         all.extend(others);
         let inner = Inner {
             plan,
@@ -316,7 +316,9 @@ impl World {
                 Some((agent_type, settings.max_concurrent_runs?))
             };
             let caps = system.agent_types().into_iter().filter_map(cap).collect();
-            Arc::make_mut(&mut inner.durable).set_caps(caps);
+            let durable = Arc::make_mut(&mut inner.durable);
+            durable.set_caps(caps);
+            durable.set_cancel_grace(testing::limits_of(system).cancel_grace);
         }
         inner.system = system;
     }
