@@ -59,7 +59,6 @@ pub(crate) fn all(latency: Duration) -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<attempts::Attempts>::default(),
         Box::<cap::Cap>::default(),
-        Box::<clients::Clients>::default(),
         Box::new(ends::Ends),
         Box::new(cancels::Cancels),
         Box::<executions::Executions>::default(),
@@ -67,6 +66,8 @@ pub(crate) fn all(latency: Duration) -> Vec<Box<dyn Invariant>> {
         Box::<journal::Journal>::default(),
         Box::<log::Log>::default(),
         Box::<observers::Observers>::default(),
+        // What is not durable is for whoever was shown it first.
+        Box::<clients::Clients>::default(),
         Box::<callers::Callers>::default(),
         Box::new(panics::Panics),
         Box::<stops::Stops>::default(),
