@@ -68,6 +68,11 @@ pub fn has_finish_hook(system: &System, agent_type: &str) -> bool {
     system.node().kinds.get(agent_type).is_ok_and(|kind| kind.hooks.finish.is_some())
 }
 
+/// The limits that a system keeps to.
+pub fn limits_of(system: &System) -> &Limits {
+    &system.node().limits
+}
+
 /// Kills the actor of an agent where it stands, as a bug in it would; its supervisor restarts it, and
 /// its runs go on. Returns whether the agent was in memory.
 pub fn crash_agent(system: &System, agent: &AgentPath) -> bool {

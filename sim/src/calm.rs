@@ -1,8 +1,9 @@
 //! How runs end in the world in which nothing goes wrong: they have to end so in every other one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 
+use ghostlight::AgentPath;
 use ghostlight::protocol::RunKey;
 use ghostlight::protocol::run::{End, Phase};
 use ghostlight::storage::payload::Payload;
@@ -19,16 +20,23 @@ const LOST_MIN: u32 = 2;
 /// How every run of the calm world has ended.
 #[derive(Debug)]
 pub(crate) struct Calm {
-    ends: BTreeMap<RunKey, Ended>,
-    /// How many runs of each type there are.
-    types: BTreeMap<String, usize>,
+    ends: BTreeMap<RunKey, Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    path: AgentPath,
+    agent_type: String,
+    end: Ended,
+    /// After so many lost attempts in a row it gave up.
+    lost: Option<u32>,
 }
 
 /// Whether something of the plan changes how runs end.
 pub(crate) fn changes_ends(plan: &Plan) -> bool {
     plan.faults.iter().any(|planned| match planned.fault {
         Fault::Cancel | Fault::PanicChild | Fault::StallChild(_) => true,
-        Fault::KillBefore | Fault::KillTorn(_) | Fault::KillAfter => false,
+        Fault::KillBefore | Fault::KillTorn(_) | Fault::KillAfter | Fault::Stop => false,
         Fault::Stall(_) | Fault::Fail(_) | Fault::StallRead(_) | Fault::FailRead => false,
         Fault::Jump(_) | Fault::Down(_) | Fault::Duplicate => false,
         Fault::Evict | Fault::CrashParent | Fault::CrashRun => false,
@@ -37,45 +45,88 @@ pub(crate) fn changes_ends(plan: &Plan) -> bool {
 
 impl Calm {
     pub(crate) fn new(durable: &Durable) -> Self {
-        let end = |(key, run): (RunKey, &DurableRun)| {
-            Some((key, end_of(durable, key, run.record.as_ref()?)))
-        };
-        Self { ends: durable.runs().filter_map(end).collect(), types: types(durable) }
+        Self { ends: ends(durable) }
     }
 
-    /// A run that has ended otherwise, or one that is missing. Those that only one of the two worlds has
-    /// are counted and not compared: ids that nobody chose are others in every world.
+    /// A run that has ended otherwise, and a type of which there are more or fewer runs.
     pub(crate) fn differs(&self, durable: &Durable) -> Option<String> {
+        let here = ends(durable);
         let otherwise = self.ends.iter().find_map(|(key, there)| {
-            let run = durable.run(*key)?;
-            let record = run.record.as_ref()?;
-            let here = end_of(durable, *key, record);
-            let excused = exhausted_after(record).is_some_and(|lost| lost >= LOST_MIN);
-            (here != *there && !excused)
-                .then(|| format!("{:?} ended as {here:?}, and is {there:?} in peace", run.path))
+            let here = here.get(key).filter(|here| here.end != there.end && !here.is_excused())?;
+            let (path, here, there) = (&here.path, &here.end, &there.end);
+            Some(format!("{path} ended as {here:?}, and is {there:?} in peace"))
         });
-        otherwise.or_else(|| self.misses(durable))
+        let unnamed = || self.differs_unnamed(&here);
+        otherwise.or_else(|| self.differs_in_number(&here)).or_else(unnamed)
     }
 
-    /// What a run did not come to that gave up, as it may, is not missing.
-    fn misses(&self, durable: &Durable) -> Option<String> {
-        let mut records = durable.runs().filter_map(|(_, run)| run.record.as_ref());
-        if records.any(|record| exhausted_after(record).is_some()) {
-            return None;
-        }
-        let here = types(durable);
-        self.types.iter().find_map(|(agent_type, there)| {
-            let here = here.get(agent_type).copied().unwrap_or(0);
-            (here < *there)
-                .then(|| format!("there are {here} runs of {agent_type}, and {there} in peace"))
+    /// What a run did not come to that gave up, as it may, is not missing: runs of the types that are
+    /// below its own type in the calm world.
+    fn differs_in_number(&self, here: &BTreeMap<RunKey, Run>) -> Option<String> {
+        let gave_up: BTreeSet<&str> =
+            here.values().filter(|run| run.lost.is_some()).map(|run| &*run.agent_type).collect();
+        let is_below = |run: &Run| {
+            let above = std::iter::successors(run.path.parent(), |(path, _)| path.parent());
+            above.into_iter().any(|(path, _)| gave_up.contains(path.agent_type()))
+        };
+        let excused: BTreeSet<&str> =
+            self.ends.values().filter(|run| is_below(run)).map(|run| &*run.agent_type).collect();
+        let (here, there) = (by_type(here.values()), by_type(self.ends.values()));
+        let types: BTreeSet<&str> = here.keys().chain(there.keys()).copied().collect();
+        types.into_iter().find_map(|agent_type| {
+            let count = |ends: &BTreeMap<&str, Vec<_>>| ends.get(agent_type).map_or(0, Vec::len);
+            let (here, there) = (count(&here), count(&there));
+            let differs = here > there || (here < there && !excused.contains(agent_type));
+            differs.then(|| format!("there are {here} runs of {agent_type}, and {there} in peace"))
+        })
+    }
+
+    /// Ids that nobody chose are others in every world: of what has one, all ends of a type together are
+    /// the same.
+    fn differs_unnamed(&self, here: &BTreeMap<RunKey, Run>) -> Option<String> {
+        let ours = here.iter().filter(|(key, _)| !self.ends.contains_key(*key));
+        let theirs = self.ends.iter().filter(|(key, _)| !here.contains_key(*key));
+        let ours = by_type(ours.map(|(_, run)| run));
+        let theirs = by_type(theirs.map(|(_, run)| run));
+        ours.into_iter().find_map(|(agent_type, ours)| {
+            let mut left = theirs.get(agent_type).cloned().unwrap_or_default();
+            ours.into_iter().find_map(|run| {
+                match left.iter().position(|there| there.end == run.end) {
+                    Some(at) => _ = left.swap_remove(at),
+                    None if run.is_excused() => {}
+                    None => {
+                        let (path, end) = (&run.path, &run.end);
+                        return Some(format!(
+                            "{path} ended as {end:?}, and no {agent_type} does so in peace"
+                        ));
+                    }
+                }
+                None
+            })
         })
     }
 }
 
-fn types(durable: &Durable) -> BTreeMap<String, usize> {
-    let mut types = BTreeMap::new();
-    for record in durable.runs().filter_map(|(_, run)| run.record.as_ref()) {
-        *types.entry(record.agent_type.clone()).or_default() += 1;
+impl Run {
+    fn is_excused(&self) -> bool {
+        self.lost.is_some_and(|lost| lost >= LOST_MIN)
+    }
+}
+
+fn ends(durable: &Durable) -> BTreeMap<RunKey, Run> {
+    let run = |(key, run): (RunKey, &DurableRun)| {
+        let (record, path) = (run.record.as_ref()?, run.path.clone()?);
+        let end = end_of(durable, key, record);
+        let agent_type = record.agent_type.clone();
+        Some((key, Run { path, agent_type, end, lost: exhausted_after(record) }))
+    };
+    durable.runs().filter_map(run).collect()
+}
+
+fn by_type<'a>(runs: impl Iterator<Item = &'a Run>) -> BTreeMap<&'a str, Vec<&'a Run>> {
+    let mut types = BTreeMap::<_, Vec<_>>::new();
+    for run in runs {
+        types.entry(&*run.agent_type).or_default().push(run);
     }
     types
 }

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use ghostlight::protocol::planted::{Planted, planted};
 use ghostlight::storage::{Batch, Entry, Error, Judge, Key, Limit, Versioned};
 
-pub(crate) use self::life::DiskOfLife;
+pub(crate) use self::life::{DISK_FAILED, DiskOfLife};
 use crate::durable::Change;
 
 pub(crate) type Written = BTreeMap<Vec<u8>, Versioned>;

@@ -89,8 +89,14 @@ pub(crate) fn cancel(world: &World) {
     }
     let world = world.clone();
     tokio::spawn(async move {
-        if agent.cancel(run_id.as_str(), "simulated").await.is_err() {
-            return;
+        match agent.cancel(run_id.as_str(), "simulated").await {
+            Ok(_) => {}
+            Err(Error::Stopped) => return,
+            Err(_) if world.store_failed() => return,
+            Err(error) => {
+                world.violated("every run can be cancelled", format!("{run}: {error}"));
+                return;
+            }
         }
         let recorded = world.durable(|durable| {
             let stored = durable.run_at(&run);

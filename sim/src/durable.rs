@@ -1,6 +1,7 @@
 //! What the disk would still have after a power cut, decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ghostlight::AgentPath;
 use ghostlight::protocol::RunKey;
@@ -25,6 +26,7 @@ pub struct Durable {
     runs: BTreeMap<RunKey, DurableRun>,
     caps: BTreeMap<String, usize>,
     hooked: BTreeSet<String>,
+    cancel_grace: Duration,
 }
 
 /// What is durable of one run.
@@ -85,6 +87,15 @@ impl Durable {
 
     pub(crate) fn set_hooked(&mut self, hooked: BTreeSet<String>) {
         self.hooked = hooked;
+    }
+
+    /// How long the code of a run may go on after its cancel, in this life.
+    pub(crate) fn cancel_grace(&self) -> Duration {
+        self.cancel_grace
+    }
+
+    pub(crate) fn set_cancel_grace(&mut self, grace: Duration) {
+        self.cancel_grace = grace;
     }
 
     /// One run.

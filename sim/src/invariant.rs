@@ -63,6 +63,11 @@ pub enum Event<'a> {
         /// The run's address as an agent.
         run: &'a AgentPath,
     },
+    /// The system was asked to stop, and has waited for what it was executing.
+    Drained {
+        /// Whether it waited as long as it may: then something may be left.
+        timed_out: bool,
+    },
     /// A life of the process has ended, by a kill or in peace.
     LifeEnded,
     /// The drive has returned, and nothing is left to do.

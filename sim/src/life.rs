@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ghostlight::testing::{At, BeforeCode, Probe, Seen};
+use ghostlight::testing::{self, At, BeforeCode, Probe, Seen};
 use ghostlight::{Agent, AgentHandle, AgentPath, Error, Limits, System, SystemBuilder};
 use tokio::time::Instant;
 
-use crate::disk::DiskOfLife;
+use crate::disk::{DISK_FAILED, DiskOfLife};
 use crate::disturb;
 use crate::durable::Durable;
 use crate::invariant::Event;
@@ -61,6 +61,8 @@ pub(crate) enum LifeEnd {
     Settled,
     /// The process was killed.
     Killed,
+    /// The process was asked to stop, and has.
+    Stopped,
     /// Something does not hold.
     Violated,
 }
@@ -134,6 +136,7 @@ pub(crate) fn chooses_by_seed() -> bool {
 async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
     world.begin_life();
     let mut started = None;
+    let stopped = Error::Stopped.to_string();
     let life = async {
         let builder = SystemBuilder::on_backend(DiskOfLife::new(world))
             .clock(world.clock())
@@ -182,7 +185,12 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
         match driven {
             Ok(Ok(())) => {}
             // The store takes no writes any more: the process has to be started again.
-            Ok(Err(_)) | Err(_) if world.store_failed() => return LifeEnd::Killed,
+            Ok(Err(error)) if is_of_the_disk(world, error.message()) => return LifeEnd::Killed,
+            Err(panic) if is_of_the_disk(world, &words(&*panic)) => return LifeEnd::Killed,
+            // Until the stop is over: it is refused like anybody from outside.
+            Ok(Err(error)) if world.is_stopping() && error.message().contains(&stopped) => {
+                std::future::pending().await
+            }
             Ok(Err(error)) => {
                 world.violated("the drive succeeds", error.to_string());
                 return LifeEnd::Violated;
@@ -201,6 +209,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
             Cut::Violated => LifeEnd::Violated,
         },
         end = life => end,
+        () = drain(world) => LifeEnd::Stopped,
         () = tokio::time::sleep(world.life_max().saturating_add(SETTLE_MAX)) => {
             let text = stuck(world, "the start or the drive", &life_max(world));
             world.violated("every start succeeds", text);
@@ -212,10 +221,37 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
     }
     world.set_system(None);
     if let Some(system) = started {
-        system.crash().await;
+        match end {
+            LifeEnd::Stopped => tokio::select! {
+                biased;
+                _ = world.cut() => system.crash().await,
+                _ = system.clone().shutdown() => {}
+            },
+            _ => system.crash().await,
+        }
     }
     world.end_life();
     end
+}
+
+/// Whether a drive failed by what the disk has told it, and not by something that it has seen.
+fn is_of_the_disk(world: &World, text: &str) -> bool {
+    world.store_failed() && text.contains(DISK_FAILED)
+}
+
+/// Waits for what is being executed, once the process is asked to stop.
+async fn drain(world: &World) {
+    world.asked_to_stop().await;
+    let Some(system) = world.system() else { return };
+    let (began, busy) = (Instant::now(), world.disk_busy());
+    system.drain().await;
+    let (took, max) = (began.elapsed(), testing::limits_of(&system).shutdown_drain);
+    world.tell(&Event::Drained { timed_out: took >= max });
+    let stalled = world.disk_busy().saturating_sub(busy);
+    if took > max.saturating_add(stalled) {
+        let text = format!("it has waited for {took:?}, and may for {max:?}");
+        world.violated("a stop waits no longer than it may", text);
+    }
 }
 
 /// Waits until nothing is left to do.

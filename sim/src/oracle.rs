@@ -6,6 +6,7 @@
 //! | promise | checked by |
 //! |---|---|
 //! | a hard end never changes; record and log end in one commit | `ends` |
+//! | a stop waits for what is being executed | `stops` |
 //! | no run is executed twice at once, or before it is recorded | `executions` |
 //! | a step that was acknowledged, or is durable, is not executed again; a step, sleep or wait is told as it was recorded, and not before | `journal` |
 //! | a run's code is entered once a life that is lost, no more | `attempts` |
@@ -15,6 +16,7 @@
 //! | a client's picture is the same however often it connects | `clients` |
 //! | whatever a caller was told (dispatch, cancel, clear, outcome, inspection, milestone) stays true | `callers` |
 //! | a recorded cancel ends the run as aborted, and reaches what it waits for | `cancels` |
+//! | code that is cancelled is gone after its grace time | `grace`, to a minute |
 //! | every end is owed to the finish hook; at most one successful delivery a slot; an undelivered one is tried again for ever | `deliveries` |
 //! | executions never exceed the cap; the queue is first come, first served | `cap` |
 //! | what lives is found by the next start, what has ended is in no index | `index` |
@@ -37,6 +39,7 @@ mod clients;
 mod deliveries;
 mod ends;
 mod executions;
+mod grace;
 #[cfg(test)]
 mod history;
 mod index;
@@ -44,23 +47,30 @@ mod journal;
 mod log;
 mod observers;
 mod panics;
+mod stops;
 mod tombstones;
+
+use std::time::Duration;
 
 use crate::invariant::Invariant;
 
-pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+/// All of them, for a world with a disk that takes so long.
+pub(crate) fn all(latency: Duration) -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<attempts::Attempts>::default(),
         Box::<cap::Cap>::default(),
-        Box::<clients::Clients>::default(),
         Box::new(ends::Ends),
         Box::new(cancels::Cancels),
         Box::<executions::Executions>::default(),
+        Box::new(grace::Grace::new(latency)),
         Box::<journal::Journal>::default(),
         Box::<log::Log>::default(),
         Box::<observers::Observers>::default(),
+        // What is not durable is for whoever was shown it first.
+        Box::<clients::Clients>::default(),
         Box::<callers::Callers>::default(),
         Box::new(panics::Panics),
+        Box::<stops::Stops>::default(),
         Box::new(index::Index),
         Box::<tombstones::Tombstones>::default(),
         Box::<deliveries::Deliveries>::default(),

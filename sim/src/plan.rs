@@ -28,6 +28,9 @@ pub enum Fault {
     StallRead(u64),
     /// The disk fails at this read, and does nothing more in this life.
     FailRead,
+    /// The process is asked to stop when this group is durable: its system waits for what is being
+    /// executed, as [`System::shutdown`](ghostlight::System::shutdown) does, and the next life begins.
+    Stop,
     /// The wall clock jumps by so many ms when this group is durable, and never before 1970.
     Jump(i64),
     /// So many ms pass after this life of the process, in which nothing runs.
@@ -150,6 +153,7 @@ impl fmt::Display for Fault {
             Self::KillBefore => f.write_str("kill-before"),
             Self::KillTorn(batches) => write!(f, "kill-torn:{batches}"),
             Self::KillAfter => f.write_str("kill-after"),
+            Self::Stop => f.write_str("stop"),
             Self::Stall(ms) => write!(f, "stall:{ms}"),
             Self::Fail(batches) => write!(f, "fail:{batches}"),
             Self::StallRead(ms) => write!(f, "stall-read:{ms}"),

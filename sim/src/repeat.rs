@@ -20,7 +20,8 @@ pub(crate) fn plan_of_environment() -> Option<Plan> {
 }
 
 /// The command that executes `plan` in this process's test or program, called on the thread that
-/// simulates: the test harness has named it after the test.
+/// simulates. If the test harness has begun that thread, it has named it after the test; the name of any
+/// other thread would select no test at all, and then all of the target are executed.
 pub(crate) fn command(plan: &Plan) -> String {
     let set = format!("{PLAN_VARIABLE}={}", quoted(&plan.to_string()));
     let program = std::env::current_exe().unwrap_or_default();
@@ -34,7 +35,7 @@ pub(crate) fn command(plan: &Plan) -> String {
             let flags = std::env::var("RUSTFLAGS").ok().filter(|flags| !flags.is_empty());
             let flags =
                 flags.map_or_else(String::new, |flags| format!("RUSTFLAGS={} ", quoted(&flags)));
-            let test = thread.name().filter(|name| *name != "main");
+            let test = thread.name().filter(|name| *name != "main" && is_of_the_harness());
             let what = of_cargo(&program, &package, &PathBuf::from(folder), test);
             let of_program = if what.starts_with("run") && !arguments.is_empty() {
                 format!(" --{arguments}")
@@ -45,6 +46,11 @@ pub(crate) fn command(plan: &Plan) -> String {
         }
         None => format!("{set} {}{arguments}", quoted(&program.to_string_lossy())),
     }
+}
+
+/// Whether the test harness has begun this thread, as far as can be seen: nothing tells but what it calls.
+fn is_of_the_harness() -> bool {
+    std::backtrace::Backtrace::force_capture().to_string().contains("test::run_test")
 }
 
 /// Which program of a package this is, in the words of cargo.

@@ -26,7 +26,8 @@ pub trait Scenario: Send + Sync + 'static {
     /// What the outside does: called at the start of every life of the process until it returns, and
     /// once more when all is over. So it dispatches with fixed ids, and joins what is there.
     ///
-    /// An error is a failure of the simulation, unless the store of this life has failed.
+    /// An error or a panic is a failure of the simulation, unless the store of this life has failed, and its
+    /// text has that of the store's error in it.
     fn drive(&self, life: &Life) -> impl Future<Output = Result<(), RunError>>;
 
     /// What must hold beside the built-in invariants.

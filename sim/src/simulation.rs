@@ -32,6 +32,7 @@ pub struct Simulation {
     watch: Option<Box<Watch>>,
     command: Box<dyn Fn(&Plan) -> String>,
     commits: bool,
+    stops: bool,
     pairs: u64,
     evictions: bool,
     parent_crashes: bool,
@@ -56,6 +57,7 @@ impl Simulation {
             watch: None,
             command: Box::new(repeat::command),
             commits: false,
+            stops: false,
             pairs: 0,
             evictions: false,
             parent_crashes: false,
@@ -81,6 +83,12 @@ impl Simulation {
         self
     }
 
+    /// Stops the process in order after each group of commits of the calm world: one plan each.
+    pub fn stop_at_every_commit(mut self) -> Self {
+        self.stops = true;
+        self
+    }
+
     /// Samples so many more pairs of kills.
     pub fn pairs(mut self, pairs: u64) -> Self {
         self.pairs = pairs;
@@ -99,7 +107,7 @@ impl Simulation {
         self
     }
 
-    /// Executes so many random plans: kills, crashes of parents, evictions, stalls and failures of
+    /// Executes so many random plans: kills, stops, crashes of parents, evictions, stalls and failures of
     /// the disk, jumps of the clock, duplicate dispatches, and whatever else the scenario
     /// [tolerates](Scenario::tolerates).
     pub fn seeds(mut self, seeds: u64) -> Self {
@@ -288,6 +296,9 @@ impl Simulation {
                 }
             }
         }
+        if self.stops {
+            plans.extend((1..=calm.commits).map(|at| Plan::calm(0).with(Fault::Stop, at)));
+        }
         let pairs = self.pairs + if self.commits { calm.commits } else { 0 };
         for _ in 0..pairs {
             let first = chance.u64(1..=calm.commits);
@@ -330,7 +341,7 @@ impl Simulation {
         let mut tolerated = vec![Fault::Cancel, Fault::PanicChild, Fault::StallChild(0)];
         tolerated.retain(|fault| self.scenario.tolerates(*fault));
         for _ in 0..chance.u64(1..=5) {
-            let fault = match chance.usize(..16 + tolerated.len()) {
+            let fault = match chance.usize(..18 + tolerated.len()) {
                 0 | 1 => Fault::KillBefore,
                 2 | 3 => Fault::KillAfter,
                 4 => Fault::KillTorn(chance.u32(1..4)),
@@ -344,7 +355,8 @@ impl Simulation {
                 13 => Fault::StallRead(chance.u64(1..30_000)),
                 14 => Fault::FailRead,
                 15 => down(&mut chance),
-                other => match tolerated[other - 16] {
+                16 | 17 => Fault::Stop,
+                other => match tolerated[other - 18] {
                     Fault::StallChild(_) => Fault::StallChild(chance.u64(1..600_000)),
                     fault => fault,
                 },
@@ -430,7 +442,7 @@ impl Simulation {
                     settled += 1;
                     world.judge_faults();
                 }
-                Ok(LifeEnd::Killed) => {}
+                Ok(LifeEnd::Killed | LifeEnd::Stopped) => {}
                 Ok(LifeEnd::Violated) => break,
                 Err(error) => {
                     world.violated("a runtime can be made", error.to_string());

@@ -36,9 +36,13 @@ struct Shared {
     effects: Effects,
     always: Vec<(String, Holds)>,
     finally: Vec<(String, Holds)>,
+    /// Apart, and locked before what is in `inner`: they look at the world.
+    invariants: Mutex<Vec<Box<dyn Invariant>>>,
     inner: Mutex<Inner>,
     /// Something has happened that ends the life.
     ended: Notify,
+    /// The process is asked to stop.
+    stopping: Notify,
     observers: Observers,
 }
 
@@ -69,7 +73,6 @@ struct Inner {
     groups: Vec<u32>,
     /// Shared with whoever looks at it meanwhile.
     durable: Arc<Durable>,
-    invariants: Vec<Box<dyn Invariant>>,
     trace: Trace,
     life: u64,
     began: Option<Instant>,
@@ -92,6 +95,8 @@ struct Inner {
     doom: Option<Fault>,
     /// The actors of agents that must not go on, and what has befallen them.
     gone: BTreeMap<u64, (AgentPath, Fault)>,
+    /// The process was asked to stop.
+    stopping: bool,
     kills: u64,
     store_failed: bool,
     violation: Option<Violation>,
@@ -108,7 +113,7 @@ impl World {
         life_max: Duration,
     ) -> Self {
         let Invariants { always, finally, others } = invariants;
-        let mut all = oracle::all();
+        let mut all = oracle::all(plan.latency());
         all.extend(others);
         let inner = Inner {
             plan,
@@ -116,7 +121,6 @@ impl World {
             left: None,
             groups: Vec::new(),
             durable: Arc::default(),
-            invariants: all,
             trace: Trace::default(),
             life: 0,
             began: None,
@@ -133,6 +137,7 @@ impl World {
             killed: false,
             doom: None,
             gone: BTreeMap::new(),
+            stopping: false,
             kills: 0,
             store_failed: false,
             violation: None,
@@ -144,8 +149,10 @@ impl World {
             effects: Effects::default(),
             always,
             finally,
+            invariants: Mutex::new(all),
             inner: Mutex::new(inner),
             ended: Notify::new(),
+            stopping: Notify::new(),
             observers: Observers::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -279,6 +286,7 @@ impl World {
         inner.counts.lives += 1;
         inner.began = Some(Instant::now());
         inner.killed = false;
+        inner.stopping = false;
         inner.store_failed = false;
         inner.doom = None;
         inner.gone.clear();
@@ -325,6 +333,7 @@ impl World {
             let hooked = types.iter().filter(|of| testing::has_finish_hook(system, of)).cloned();
             let durable = Arc::make_mut(&mut inner.durable);
             durable.set_hooked(hooked.collect());
+            durable.set_cancel_grace(testing::limits_of(system).cancel_grace);
             durable.set_caps(types.into_iter().filter_map(cap).collect());
         }
         inner.system = system;
@@ -359,6 +368,26 @@ impl World {
                 }
             }
             self.shared.ended.notified().await;
+        }
+    }
+
+    /// Asks the process to stop.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        inner.line("fault", "", "the process is asked to stop".into());
+        drop(inner);
+        self.shared.stopping.notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+
+    /// Waits until the process is asked to stop.
+    pub(crate) async fn asked_to_stop(&self) {
+        while !self.is_stopping() {
+            self.shared.stopping.notified().await;
         }
     }
 

@@ -67,6 +67,17 @@ fn mailing_of_one() {
     }
 }
 
+/// Simulates on a thread that has a name of its own.
+#[test]
+fn mailing_elsewhere() {
+    if std::env::var_os(FAIL).is_some() {
+        let worker = std::thread::Builder::new().name("worker".into());
+        let simulate = || Simulation::new(Mailing(2)).crash_at_every_commit().check();
+        let failed = worker.spawn(simulate).unwrap().join().unwrap_err();
+        std::panic::resume_unwind(failed);
+    }
+}
+
 fn fail(mut command: Command) -> String {
     let Output { status, stdout, stderr } = command.env(FAIL, "1").output().unwrap();
     let told = [stdout, stderr].map(|told| String::from_utf8(told).unwrap()).concat();
@@ -108,6 +119,13 @@ fn the_command_of_a_test_repeats_its_failure() {
         assert_eq!(failure(&told_again), (timeline, command));
         assert!(told_again.contains("(plan 1)"), "{told_again}");
     }
+}
+
+#[test]
+fn the_name_of_a_thread_is_not_taken_for_that_of_a_test() {
+    let told = fail(this_test(&["mailing_elsewhere", "--exact"]));
+    let (_, command) = failure(&told);
+    assert!(command.ends_with(" -p ghostlight-sim --test again"), "{command}");
 }
 
 #[test]

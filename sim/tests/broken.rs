@@ -1,8 +1,8 @@
 //! Agents that are not crash-safe are caught, with the crash point that shows it.
 
-use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
 use ghostlight::testing::Seen;
+use ghostlight::{RunFilter, SystemBuilder};
 use ghostlight_sim::{
     Durable, Effects, Event, Failure, Invariant, Invariants, Life, Scenario, Simulation, World,
 };
@@ -174,6 +174,32 @@ fn a_drive_that_begins_anew_in_the_last_life_is_caught() {
     assert_eq!(failure.invariant, "the last life finds everything done");
 }
 
+/// Clears its run in the life in which everything has to be done.
+struct ClearsLate;
+
+impl Scenario for ClearsLate {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let till = life.agent::<Payer>("till")?;
+        if life.world().life() > 1 {
+            till.clear(&RunFilter::default()).await?;
+        } else {
+            till.run::<Payer>(42).id("p").await?.completed()?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn whatever_is_written_in_the_last_life_is_caught() {
+    let failure = Simulation::new(ClearsLate).run().expect_err("it is noticed");
+    assert_eq!(failure.invariant, "the last life finds everything done");
+    assert!(failure.text.contains("Payer:till/Payer:p is written"), "{failure}");
+}
+
 /// Returns how often its code was entered, which nothing records.
 struct Counter(Effects);
 
@@ -331,6 +357,57 @@ fn a_run_that_is_missing_after_a_crash_is_caught() {
     let failure = failure.expect_err("it is noticed");
     assert_eq!(failure.invariant, "every run ends as it does in peace");
     assert!(failure.text.contains("there are 0 runs of Payer"), "{failure}");
+}
+
+/// Dispatches without an id, until it has seen the end.
+struct Repeats;
+
+impl Scenario for Repeats {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Payment(Mistake::None).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().effects().count("seen") == 0 {
+            life.agent::<Payer>("till")?.run::<Payer>(42).await?.completed()?;
+            life.world().effects().perform("seen", "once");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_is_dispatched_again_under_another_id_is_caught() {
+    let failure = Simulation::new(Repeats).crash_at_every_commit().run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("there are 2 runs of Payer, and 1 in peace"), "{failure}");
+}
+
+/// As [`Counting`], with an id that nobody has chosen.
+struct CountingUnnamed;
+
+impl Scenario for CountingUnnamed {
+    fn agents(&self, system: SystemBuilder, world: &World) -> SystemBuilder {
+        Counting(true).agents(system, world)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        if life.world().durable(|durable| durable.runs().count()) == 0 {
+            life.agent::<Counter>("c")?.run::<Counter>(()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_unnamed_run_that_ends_otherwise_after_a_crash_is_caught() {
+    // Another seed makes another id than the one of the calm world.
+    let failure =
+        Simulation::new(CountingUnnamed).plan("seed=1 kill-before@3".parse().unwrap()).run();
+    let failure = failure.expect_err("it is noticed");
+    assert_eq!(failure.invariant, "every run ends as it does in peace");
+    assert!(failure.text.contains("no Counter does so in peace"), "{failure}");
 }
 
 #[test]

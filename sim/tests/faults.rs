@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use ghostlight::SystemBuilder;
 use ghostlight::prelude::*;
+use ghostlight::{Limits, SystemBuilder};
 use ghostlight_sim::{Fault, Life, Line, Plan, Scenario, Simulation, World};
 
 const HOUR_MS: u64 = 3600 * 1000;
@@ -150,4 +150,65 @@ fn no_plan_of_extremes_overflows_or_hangs() {
     let slow = Plan { latency_ms: u64::MAX, ..Plan::calm(0) };
     let failure = Simulation::new(Nap).plan(slow).run().unwrap_err();
     assert_eq!(failure.invariant, "every start succeeds");
+}
+
+#[test]
+fn a_process_that_is_asked_to_stop_waits_for_what_is_executed() {
+    let trace = trace(Plan::calm(0).with(Fault::Stop, suspended()));
+    find(&trace, "the process is asked to stop");
+    let second: Vec<_> = trace.into_iter().filter(|line| line.life == 2).collect();
+    find(&second, "now completed");
+    let report = Simulation::new(Nap).stop_at_every_commit().check();
+    assert_eq!(
+        (report.faults, report.struck, report.kills),
+        (report.calm_commits, report.calm_commits, 0)
+    );
+}
+
+/// Does not look whether it is cancelled.
+struct Stubborn;
+
+impl Agent for Stubborn {
+    const TYPE: &'static str = "Stubborn";
+}
+
+impl Child for Stubborn {
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &RunContext, (): ()) -> Result<(), RunError> {
+        cx.milestone("up", json!(null)).await?;
+        cx.step("hang", async || {
+            tokio::time::sleep(Duration::from_millis(48 * HOUR_MS)).await;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Its system lets code go on for an hour after a cancel.
+struct Patient;
+
+impl Scenario for Patient {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        let cancel_grace = Duration::from_millis(HOUR_MS);
+        system.child(Stubborn).limits(Limits { cancel_grace, ..Limits::default() })
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        let run = life.agent::<Stubborn>("s")?.start::<Stubborn>(()).id("r").await?;
+        if run.milestone("up").await.is_ok() {
+            run.cancel("enough").await?;
+        }
+        assert_eq!(run.outcome().await?.status(), Status::Aborted);
+        Ok(())
+    }
+}
+
+#[test]
+fn code_may_go_on_after_its_cancel_as_long_as_its_system_lets_it() {
+    let trace = Simulation::new(Patient).trace(&Plan::calm(0)).unwrap();
+    let ended = find(&trace, "now aborted").at_ms;
+    assert_eq!(ended, HOUR_MS);
+    Simulation::new(Patient).crash_at_every_commit().check();
 }

@@ -196,3 +196,31 @@ fn a_single_plan_knows_the_calm_world() {
     assert_eq!(one.calm_commits, all.calm_commits);
     assert_eq!(one.calm_messages, all.calm_messages);
 }
+
+/// Whether its drive panics, or else returns an error, once anything has failed.
+struct MisjudgesFailures(bool);
+
+impl Scenario for MisjudgesFailures {
+    fn agents(&self, system: SystemBuilder, _: &World) -> SystemBuilder {
+        system.child(Worker)
+    }
+
+    async fn drive(&self, life: &Life) -> Result<(), RunError> {
+        match life.agent::<Worker>("w")?.run::<Worker>(()).id("r").await {
+            Ok(_) => Ok(()),
+            Err(_) if self.0 => panic!("a wrong output"),
+            Err(_) => Err(RunError::new("a wrong output")),
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_has_failed_excuses_only_what_comes_of_it() {
+    for (panics, invariant) in [(true, "the drive does not panic"), (false, "the drive succeeds")] {
+        let simulation = Simulation::new(MisjudgesFailures(panics));
+        let failure = simulation.plan("fail@3".parse().unwrap()).run().unwrap_err();
+        assert_eq!(failure.invariant, invariant);
+        assert!(failure.text.contains("a wrong output"), "{failure}");
+    }
+    Simulation::new(Warns).plan("fail@3".parse().unwrap()).check();
+}

@@ -351,3 +351,55 @@ async fn a_folder_is_free_again_when_its_system_is_gone() {
     })
     .await;
 }
+
+/// Dispatches a run from its start hook, once it is let.
+struct Greeter(Bench);
+
+impl Agent for Greeter {
+    const TYPE: &'static str = "Greeter";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_start(Self::greet);
+    }
+}
+
+impl Greeter {
+    async fn greet(&self, cx: &AgentContext, run: RunInfo) -> Result<(), RunError> {
+        if run.run_id == "x" {
+            self.0.note("hook x");
+            self.0.gate("hook").await;
+            cx.agent::<Self>().start::<Worker>(say("a")).id("card").await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_hook_that_is_refused_by_a_stop_fails_no_run() {
+    bounded(async {
+        let (store, bench) = (MemoryStore::new(), Bench::default());
+        let start = async |store: MemoryStore| {
+            let worker = Worker { bench: bench.clone(), ..Worker::default() };
+            let builder = SystemBuilder::on_memory_store(store).seed(1);
+            builder.agent(Greeter(bench.clone())).child(worker).start().await.unwrap()
+        };
+        let system = start(store.clone()).await;
+        let greeter = system.agent::<Greeter>("g").unwrap();
+        greeter.start::<Worker>(hold("never")).id("busy").await.unwrap();
+        bench.seen("enter busy", 1).await;
+        greeter.start::<Worker>(say("b")).id("x").await.unwrap();
+        bench.seen("hook x", 1).await;
+        let open = async {
+            tokio::task::yield_now().await;
+            bench.open("hook");
+        };
+        join(system.shutdown(), open).await;
+        let system = start(store.reopen()).await;
+        let greeter = system.agent::<Greeter>("g").unwrap();
+        let run = greeter.start::<Worker>(say("b")).id("x").await.unwrap();
+        assert_eq!(run.outcome().await.unwrap().completed().unwrap(), "b");
+        let card = greeter.start::<Worker>(say("a")).id("card").await.unwrap();
+        assert_eq!(card.outcome().await.unwrap().completed().unwrap(), "a");
+    })
+    .await;
+}

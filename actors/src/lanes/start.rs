@@ -79,27 +79,35 @@ pub(super) async fn enter(
         if owned.record.state.phase == Phase::Starting
             && let Err(failure) = start_hook(args, &owned.record).await
         {
+            if args.node.is_draining() {
+                // What it has asked for may have been refused for that alone.
+                return Ok(None);
+            }
             // It only has to be ended, which needs no place.
-            return Ok((Some(Decided::Failed(failure)), None));
+            return Ok(Some((Some(Decided::Failed(failure)), None)));
         }
         let permit = match &owned.permit {
             Some(permit) if !args.node.is_draining() => Some(Arc::clone(permit)),
             _ => args.node.permit().await?,
         };
-        Ok((None, permit))
+        Ok(Some((None, permit)))
     };
     let Some(ready) = unless_cancelled(args, cancelled, ready).await else {
         return LaneEnd::UNCHANGED;
     };
-    show_start(args, &owned);
+    // Nobody is shown a run whose hook is still to be called.
+    if !matches!(ready, Ok(Ok(None))) {
+        show_start(args, &owned);
+    }
     let handed = match ready {
         Err((reason, reply)) => {
             return cancel_entering(args, run_id, owned, &reason, reply).await;
         }
-        Ok(Ok((decided, permit))) => {
+        Ok(Ok(Some((decided, permit)))) => {
             owned.permit = permit;
             hand_over(args, run_id, owned, decided).await
         }
+        Ok(Ok(None)) => Err(Error::Stopped),
         Ok(Err(error)) => {
             unbegin(args, owned).await;
             Err(error)

@@ -13,6 +13,9 @@ use crate::world::World;
 /// the same groups.
 const UNSYNCED_MAX: Limit = Limit { entries: 64, bytes: 200 << 10 };
 
+/// What every error says that comes of a failure of the disk.
+pub(crate) const DISK_FAILED: &str = "the simulated disk has failed";
+
 /// The disk as one life of the process uses it.
 pub(crate) struct DiskOfLife {
     world: World,
@@ -44,7 +47,7 @@ impl DiskOfLife {
 
     fn fail(&self) -> Error {
         self.world.fail_store();
-        Error::Poisoned { why: "the simulated disk has failed".into() }
+        Error::Poisoned { why: DISK_FAILED.into() }
     }
 
     async fn stall(&self, ms: u64) {
@@ -111,6 +114,10 @@ impl Backend for DiskOfLife {
                 Fault::Jump(ms) => {
                     self.world.strike(*fault);
                     self.world.jump(ms);
+                }
+                Fault::Stop => {
+                    self.world.strike(*fault);
+                    self.world.stop();
                 }
                 Fault::Duplicate => crate::disturb::duplicate(&self.world),
                 Fault::Cancel => crate::disturb::cancel(&self.world),

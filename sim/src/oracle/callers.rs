@@ -134,6 +134,13 @@ impl Told {
             {
                 return Err("it was told as ended, and is told as interrupted".into());
             }
+            Answer::Outcome(Outcome::NotCompleted(NotCompleted::Interrupted { .. })) => {
+                let state = record.map(|record| record.state);
+                let has_ended = |phase| matches!(phase, Phase::Ended(_));
+                if state.is_some_and(|s| s.interrupted.is_none() && !has_ended(s.phase)) {
+                    return Err("it is told as interrupted, and that is not durable".into());
+                }
+            }
             Answer::Milestone(milestone) => {
                 self.reached(milestone)?;
                 if let Some(run) = run.filter(|run| !is_cleared && !has(run, milestone)) {
@@ -276,6 +283,20 @@ mod tests {
             permanent: false,
         }));
         fires(history.answer("r", Answer::Outcome(&failed)), "it was told as");
+    }
+
+    #[test]
+    fn an_interruption_is_told_as_it_is() {
+        let (error, reason, child_still_running) = ("lost".into(), None, Some(true));
+        let told = NotCompleted::Interrupted { error, reason, child_still_running };
+        let told = Outcome::NotCompleted(told);
+        fires(with(Phase::Running).answer("r", Answer::Outcome(&told)), "as interrupted");
+        let mut parked = record("r", Phase::Running);
+        parked.state.interrupted =
+            Some(ghostlight::protocol::run::Interruption { reason, child_still_running });
+        let mut history = with(Phase::Running);
+        history.run("r", &parked).commit().unwrap();
+        history.answer("r", Answer::Outcome(&told)).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A cancel that is durable is not taken back: the run ends as aborted, and whoever it has dispatched and
 //! waits for is cancelled before.
 
+use ghostlight::AgentPath;
 use ghostlight::protocol::run::{End, Phase};
 use ghostlight::storage::records::RunRecord;
 use ghostlight::storage::{Versioned, codec};
@@ -24,7 +25,7 @@ impl Invariant for Cancels {
                 continue;
             };
             let (id, parent, state) = (&after.run_id, &after.parent, after.state);
-            if before.is_some_and(|before| before.state.cancelling) && !state.cancelling {
+            if before.as_ref().is_some_and(|before| before.state.cancelling) && !state.cancelling {
                 return Err(format!("the cancel of {id} of {parent} was taken back"));
             }
             match state.phase {
@@ -37,11 +38,28 @@ impl Invariant for Cancels {
                         "{id} of {parent} was aborted, and nobody has cancelled it"
                     ));
                 }
+                _ if before.is_none() => adopted(&after, durable)?,
                 _ => {}
             }
         }
         Ok(())
     }
+}
+
+/// A run is recorded whose parent is not aborted yet: nobody would cancel it any more.
+fn adopted(child: &RunRecord, durable: &Durable) -> Result<(), String> {
+    let parent = child.parent.parse().ok();
+    let parent = parent.and_then(|path: AgentPath| durable.run_at(&path)?.record.as_ref());
+    let is_aborted = parent.is_some_and(|p| p.state.phase == Phase::Ended(End::Aborted));
+    match is_aborted && is_left(child) {
+        true => Err(format!("{} was aborted, and its {} begins", child.parent, child.run_id)),
+        false => Ok(()),
+    }
+}
+
+/// A run that has to be cancelled with its parent.
+fn is_left(child: &RunRecord) -> bool {
+    !child.detached && !child.state.cancelling && !matches!(child.state.phase, Phase::Ended(_))
 }
 
 fn read(change: &Change, row: &Option<Versioned>) -> Result<Option<RunRecord>, String> {
@@ -54,11 +72,7 @@ fn cascaded(change: &Change, durable: &Durable) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
     let left = durable.runs().filter(|(_, run)| !run.cleared).find_map(|(_, run)| {
         let child = run.record.as_ref()?;
-        let is_left = child.parent == path.as_str()
-            && !child.detached
-            && !child.state.cancelling
-            && !matches!(child.state.phase, Phase::Ended(_));
-        is_left.then(|| child.run_id.clone())
+        (child.parent == path.as_str() && is_left(child)).then(|| child.run_id.clone())
     });
     match left {
         Some(child) => Err(format!("{path} was aborted, and its {child} goes on")),
@@ -114,5 +128,22 @@ mod tests {
             .put(Key::record(key("r")), &cancelled(Phase::Ended(End::Aborted)))
             .commit()
             .unwrap();
+    }
+
+    #[test]
+    fn nothing_begins_below_it_once_it_has_ended() {
+        let child = RunRecord { parent: path("r").to_string(), ..record("c", Phase::Running) };
+        let child_key = RunKey::new(&path("r"), &"c".parse().unwrap());
+        for (child, said) in
+            [(RunRecord { detached: true, ..child.clone() }, None), (child, Some("its c begins"))]
+        {
+            let mut history = history();
+            history.run("r", &cancelled(Phase::Ended(End::Aborted))).commit().unwrap();
+            let begun = history.put(Key::record(child_key), &child).commit();
+            match said {
+                None => begun.unwrap(),
+                Some(said) => fires(begun, said),
+            }
+        }
     }
 }

@@ -19,11 +19,14 @@ impl Invariant for Ends {
     fn check(&mut self, event: &Event<'_>, durable: &Durable) -> Result<(), String> {
         let Event::Committed { changes, .. } = event else { return Ok(()) };
         changes.iter().try_for_each(|change| keeps_parts(change, durable))?;
-        for change in changes.iter().filter(|change| change.key.kind() == "record") {
+        for change in changes.iter().filter(|change| matches!(change.key.kind(), "record" | "log"))
+        {
             let stored = change.key.run().and_then(|run| durable.run(run));
             if let Some(run) = stored.filter(|run| !run.cleared) {
                 agrees(run)?;
             }
+        }
+        for change in changes.iter().filter(|change| change.key.kind() == "record") {
             let before = read(&change.key, change.before.as_ref())?;
             // A cleared run is gone: that is the business of tombstones.
             let after = read(&change.key, change.after.as_ref())?;
@@ -153,6 +156,11 @@ mod tests {
         let mut history = History::of(Ends);
         history.run("r", &record("r", Phase::Ended(End::Error))).log("r", &[LogEntry::Started]);
         fires(history.commit(), "its log says None");
+        let mut history = History::of(Ends);
+        history.run("r", &record("r", Phase::Running)).log("r", &[LogEntry::Started]);
+        history.commit().unwrap();
+        history.log("r", &[LogEntry::Finished { summary: String::new() }]);
+        fires(history.commit(), "its log says Some(Completed)");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub enum BadPlan {
     /// A word that says nothing.
     #[error(
         "{0:?} is no part of a plan; one looks like this: seed=7 latency=4 kill-before@12 evict@31. \
-         Counted by groups of commits are kill-before, kill-torn:BATCHES, kill-after, stall:MS, \
+         Counted by groups of commits are kill-before, kill-torn:BATCHES, kill-after, stop, stall:MS, \
          fail:BATCHES, jump:MS, duplicate and cancel; by reads stall-read:MS and fail-read; by messages \
          of agents evict and crash-parent; by places in the code of runs stall-child:MS, panic-child \
          and crash-run; by lives of the process down:MS"
@@ -48,6 +48,7 @@ impl FromStr for Fault {
             return match word {
                 "kill-before" => Ok(Self::KillBefore),
                 "kill-after" => Ok(Self::KillAfter),
+                "stop" => Ok(Self::Stop),
                 "fail" => Ok(Self::Fail(0)),
                 "fail-read" => Ok(Self::FailRead),
                 "duplicate" => Ok(Self::Duplicate),
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_plan_reads_back() {
-        let text = "seed=18446744073709551615 latency=60000 kill-before@1 kill-torn:2@3 kill-after@4 \
+        let text = "seed=18446744073709551615 latency=60000 kill-before@1 kill-torn:2@3 kill-after@4 stop@4 \
                     stall:86400000@5 fail:0@6 fail:4294967295@6 stall-read:1@7 fail-read@8 \
                     jump:-315619200000@9 jump:5@9 down:315619200000@1 duplicate@10 cancel@11 \
                     evict@12 crash-parent@13 crash-run@14 stall-child:7@15 panic-child@16";

@@ -90,12 +90,13 @@ impl World {
             return;
         }
         let known: Vec<bool> = changes.iter().map(|change| inner.knows(change)).collect();
-        let is_new = |c: &&Change| c.after.is_some() && matches!(c.key.kind(), "record" | "log");
-        let new = changes.iter().find(is_new);
+        // What nothing refers to is swept by any start.
+        let is_swept = |c: &Change| c.after.is_none() && matches!(c.key.kind(), "part" | "intent");
+        let new = changes.iter().find(|change| change.key.run().is_some() && !is_swept(change));
         if let (true, Some(change)) = (inner.settled, new) {
             let run = change.key.run().and_then(|run| inner.durable.run(run));
             let name = run.and_then(|run| run.path.as_ref()).map_or("a new run", AgentPath::as_str);
-            let text = format!("something is recorded of {name}");
+            let text = format!("the {} of {name} is written", change.key.kind());
             inner.violate("the last life finds everything done", text);
         }
         if let Err(error) = Arc::make_mut(&mut inner.durable).apply(&changes) {

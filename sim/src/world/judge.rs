@@ -1,7 +1,7 @@
 //! What holds in a world, and what does not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::{Holds, Violation, World};
 use crate::invariant::Event;
@@ -66,26 +66,61 @@ impl World {
         }
     }
 
-    /// Lets every invariant judge an event. They are checked without the lock, so that they may look at
-    /// the world; one that panics does not hold, and takes no other with it.
+    /// Lets every invariant judge an event: one event at a time, whatever thread it is told on. They are
+    /// checked without the lock of the world, so that they may look at it; one that panics does not hold,
+    /// and takes no other with it.
     fn judge(&self, event: &Event<'_>) {
-        let (mut invariants, durable) = {
-            let mut inner = self.lock();
-            (std::mem::take(&mut inner.invariants), Arc::clone(&inner.durable))
-        };
-        for invariant in &mut invariants {
+        // Nothing that an invariant can reach tells of an event before it returns.
+        let mut invariants = self.shared.invariants.lock().unwrap_or_else(PoisonError::into_inner);
+        let durable = Arc::clone(&self.lock().durable);
+        for invariant in &mut *invariants {
             let checked = catch_unwind(AssertUnwindSafe(|| invariant.check(event, &durable)));
             let held = checked.unwrap_or_else(|panic| Err(format!("panicked: {}", words(&*panic))));
             if let Err(text) = held {
                 self.lock().violate(invariant.name(), text);
             }
         }
-        drop(durable);
-        self.lock().invariants = invariants;
     }
 }
 
 /// Whether something holds; a panic says that it does not.
 fn held(holds: &Holds, world: &World) -> bool {
     catch_unwind(AssertUnwindSafe(|| holds(world))).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::durable::Durable;
+    use crate::invariant::{Invariant, Invariants};
+    use crate::plan::Plan;
+
+    struct Counting(Arc<AtomicU64>);
+
+    impl Invariant for Counting {
+        fn name(&self) -> &str {
+            "counts"
+        }
+
+        fn check(&mut self, _: &Event<'_>, _: &Durable) -> Result<(), String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::thread::yield_now();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_invariant_judges_every_event_of_every_thread() {
+        let judged = Arc::<AtomicU64>::default();
+        let invariants = Invariants::none().with(Counting(Arc::clone(&judged)));
+        let world = World::new(Plan::calm(0), invariants, 1_000, crate::LIFE_MAX);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..2_000).for_each(|_| world.tell(&Event::LifeEnded)));
+            }
+        });
+        assert_eq!(judged.load(Ordering::Relaxed), 4_000);
+    }
 }

@@ -94,6 +94,7 @@ const TABLE: &[Row] = &[
     row(LoseCall, office, &["the drive comes to an end"], 1),
     row(PanicInActor, office, &["the system itself never panics"], 1),
     row(TurnsAtOnce, office, &["what is owed is delivered"], 1),
+    row(PartsLast, retry, &["observers see what is durable, once and in order"], 1),
     // From here on, those that the calm world does not show.
     row(AcknowledgeFailed, sprint_by_chance, &["a disk that has failed is left alone"], 20),
     row(GoOnAfterFailure, sprint_by_chance, &["a disk that has failed is left alone"], 60),
@@ -104,7 +105,6 @@ const TABLE: &[Row] = &[
         &["the index of live runs tells the truth", "a hard end never changes"],
         70,
     ),
-    row(PartsLast, retry, &["observers see what is durable, once and in order"], 1),
     row(ReuseNumber, sprint, &["a run has one sequence of frames"], 10),
     row(ForgetOwed, order, &["everything comes to an end"], 73),
     row(ForgetRunning, errands, &["everything comes to an end"], 60),
