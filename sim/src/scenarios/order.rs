@@ -121,10 +121,11 @@ impl Scenario for OrderFulfilment {
 
     async fn drive(&self, life: &Life) -> Result<(), RunError> {
         let shop = life.agent::<Shop>("main")?;
-        let order = OrderInput { items: vec!["lamp".into(), "bulb".into()], cents: 4200 };
+        let items = ["lamp", "bulb", "cord", "shade"].map(String::from).to_vec();
+        let order = OrderInput { items, cents: 4200 };
         let shipped = shop.run::<Order>(order).id("order-1").await?;
         life.world().promise("order-1", &shipped);
-        unless_changed(life, shipped, &Shipped { parcels: 2 })
+        unless_changed(life, shipped, &Shipped { parcels: 4 })
     }
 
     fn invariants(&self) -> Invariants {
@@ -133,6 +134,7 @@ impl Scenario for OrderFulfilment {
             .always("nothing is shipped unpaid, or twice", |world| {
                 world.effects().count("ship") <= world.effects().count("charge")
             })
+            .always("nothing is picked twice", |world| world.effects().count("pick") <= 4)
             .finally("the order was shipped", |world| {
                 world.effects().count("ship") == 1 || world.ends_may_change()
             })
