@@ -8,6 +8,7 @@ mod drain;
 mod folder;
 mod full_disk;
 mod interruptions;
+mod kills;
 mod look;
 mod support;
 mod surroundings;
