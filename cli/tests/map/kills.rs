@@ -62,7 +62,8 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
             }
         }
     }
-    files.sort();
+    // As their names are, and not as parts of paths.
+    files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     files
 }
 
@@ -131,16 +132,17 @@ fn every_file_is_counted_once_whatever_is_killed() {
 
     let counted = ended.sorted();
     assert_eq!(sum(&counted), sum(&direct));
-    assert_eq!(counted, direct);
+    assert!(counted == direct, "the same sum, of other lines");
     let names: Vec<String> = files.iter().map(|file| file.to_str().unwrap().to_owned()).collect();
-    assert_eq!(place.lines("log"), names, "each command was started once");
+    // Both are too long to be printed.
+    assert!(place.lines("log") == names, "a command was not started once");
     let runs = String::from_utf8(place.run(["runs", "--json"]).stdout).unwrap();
     let runs: Vec<serde_json::Value> =
         runs.lines().map(|run| serde_json::from_str(run).unwrap()).collect();
     let ids: BTreeSet<&str> = runs.iter().map(|run| run["runId"].as_str().unwrap()).collect();
     let expected: Vec<String> = files.iter().map(|file| id(file.as_os_str().to_owned())).collect();
     assert_eq!(runs.len(), files.len());
-    assert_eq!(ids, expected.iter().map(String::as_str).collect());
+    assert!(ids == expected.iter().map(String::as_str).collect(), "runs of other inputs");
     for run in &runs {
         assert_eq!((&run["status"], &run["attempt"]), (&"completed".into(), &1.into()), "{run}");
     }
