@@ -9,6 +9,7 @@ mod folder;
 mod full_disk;
 mod interruptions;
 mod kills;
+mod lazy;
 mod look;
 mod support;
 mod surroundings;
