@@ -10,6 +10,7 @@ mod full_disk;
 mod interruptions;
 mod kills;
 mod lazy;
+mod left_over;
 mod look;
 mod support;
 mod surroundings;
