@@ -57,12 +57,14 @@ fn a_batch_that_was_killed_leaves_no_process() {
     let mut gate = place.gate("gate");
     let folder = place.path("").canonicalize().unwrap();
     let args = ["map", "--jobs", "3", "1", "2", "3", "--", "sh", "-c", WAIT];
-    let mut map = place.start(args);
+    // Whatever comes of the program has it, whatever its working directory.
+    let start = || place.spawn(place.ghostlight(args).env("TEST_FOLDER", &folder));
+    let mut map = start();
     assert_eq!(map.read_lines(3), begins(&["1", "2", "3"]));
     map.sigkill();
     let orphans = processes_of(&folder);
-    assert!(orphans.len() >= 6, "a shim and a shell each: {orphans:?}");
-    let mut map = place.start(args);
+    assert!(orphans.len() >= 9, "a shim, a shell and what it waits for, each: {orphans:#?}");
+    let mut map = start();
     map.read_lines(3);
     gate.open(3);
     assert_eq!(map.wait().code(), Some(0));
