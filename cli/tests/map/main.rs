@@ -15,3 +15,4 @@ mod look;
 mod support;
 mod surroundings;
 mod trouble;
+mod unreadable;
