@@ -28,7 +28,9 @@ impl SmallDisk {
     /// Changes its options.
     pub(crate) fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        let mounted = Command::new("mount").args(["-o", &options]).arg(self.path()).status();
+        // With the source, so that the old options, of which some are not allowed here, are not added.
+        let remount = ["-t", "tmpfs", "-o", &options, "tmpfs"];
+        let mounted = Command::new("mount").args(remount).arg(self.path()).status();
         assert!(mounted.unwrap().success());
     }
 }

@@ -168,6 +168,26 @@ mod tests {
         assert_eq!(count(&ids), 3);
     }
 
+    /// Whatever is held for each input of a list is in these two fields.
+    #[test]
+    fn a_list_holds_its_hashes_and_no_more() {
+        const INPUTS: usize = 50_000;
+        let mut ids = RunIds::new();
+        for input in 0..INPUTS {
+            let input = format!("{input:0>200}");
+            ids.next_id(OsStr::new(&input));
+        }
+        for _ in 0..INPUTS {
+            ids.next_id(OsStr::new("again and again"));
+        }
+        let RunIds { seen, repeated } = ids;
+        assert_eq!((seen.len(), repeated.len()), (INPUTS + 1, 1));
+        assert_eq!(seen.iter().next().map(size_of_val), Some(16));
+        // A table keeps an eighth of its places free, has a byte beside each, and grows twofold.
+        let bytes = (seen.capacity() * 8 / 7) * 17;
+        assert!(bytes <= 40 * INPUTS, "{bytes} bytes for {INPUTS} inputs");
+    }
+
     #[test]
     fn a_batch_is_named_by_command_folder_and_source_alone() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();

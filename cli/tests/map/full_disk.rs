@@ -3,28 +3,22 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use self::disk::mount_tmpfs;
 use crate::support::Place;
+
+#[path = "../../../storage/src/testing/disk.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store, which use all of it")]
+mod disk;
 
 /// A small file system in a place.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` if the environment says that this machine cannot mount.
+    /// `None` as [`mount_tmpfs`] says.
     fn mount(place: &Place) -> Option<Self> {
-        if std::env::var_os("GHOSTLIGHT_TEST_NO_MOUNT").is_some() {
-            return None;
-        }
         let path = place.path("disk");
         std::fs::create_dir(&path).unwrap();
-        let mount = ["-t", "tmpfs", "-o", "size=64m", "tmpfs"];
-        let mounted = Command::new("mount").args(mount).arg(&path).output().unwrap();
-        assert!(
-            mounted.status.success(),
-            "this test mounts a small tmpfs, which needs root: {}\n\
-             set GHOSTLIGHT_TEST_NO_MOUNT=1 to leave it out",
-            String::from_utf8_lossy(&mounted.stderr)
-        );
-        Some(Self(path))
+        mount_tmpfs(&path, "size=64m").then(|| Self(path))
     }
 
     /// Fills it until only so many bytes are free.

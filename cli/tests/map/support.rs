@@ -92,17 +92,17 @@ impl Place {
         count
     }
 
-    /// The files left in launch folders.
+    /// The launch folders that are there, and what is in them.
     pub(crate) fn launch_files(&self) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        let mut folders = vec![self.path(".ghostlight/launches")];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).into_iter().flatten() {
-                let path = entry.unwrap().path();
-                if path.is_dir() { folders.push(path) } else { files.push(path) }
-            }
-        }
-        files
+        let entries = |folder: PathBuf| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().path())
+        };
+        let mut launches: Vec<PathBuf> =
+            entries(self.path(".ghostlight/launches")).flat_map(entries).collect();
+        let files: Vec<PathBuf> = launches.iter().cloned().flat_map(entries).collect();
+        launches.extend(files);
+        launches
     }
 }
 

@@ -13,25 +13,10 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts it. `None` if the environment says that this machine cannot mount; without that
-    /// word, a machine that cannot fails the test.
+    /// Mounts it; `None` as [`mount_tmpfs`] says.
     pub(crate) fn mount(options: &str) -> Option<Self> {
-        if std::env::var_os("GHOSTLIGHT_TEST_NO_MOUNT").is_some() {
-            return None;
-        }
         let mount = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(mount.path())
-            .output()
-            .unwrap();
-        assert!(
-            mounted.status.success(),
-            "this test mounts a small tmpfs, which needs root: {}\n\
-             set GHOSTLIGHT_TEST_NO_MOUNT=1 to leave it out",
-            String::from_utf8_lossy(&mounted.stderr)
-        );
-        Some(Self { mount })
+        mount_tmpfs(mount.path(), options).then(|| Self { mount })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,6 +49,44 @@ impl Drop for SmallDisk {
         // Lazily: a test that failed may still have files open on it.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
+}
+
+/// Mounts a small file system at a path. `false` if that is not to be had: then the test has been run
+/// in namespaces of its own, where it is, or is left out, which is said.
+pub(crate) fn mount_tmpfs(path: &Path, options: &str) -> bool {
+    let test = std::thread::current().name().expect("a test's thread has its name").to_owned();
+    // Past what captures the output of tests that pass.
+    let leave_out = |why: &str| {
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+    };
+    if std::env::var_os("GHOSTLIGHT_TEST_NO_MOUNT").is_some() {
+        leave_out("GHOSTLIGHT_TEST_NO_MOUNT is set");
+        return false;
+    }
+    let mount = ["-t", "tmpfs", "-o", options, "tmpfs"];
+    let mounted = Command::new("mount").args(mount).arg(path).output().unwrap();
+    if mounted.status.success() {
+        return true;
+    }
+    let why = String::from_utf8_lossy(&mounted.stderr);
+    let may_mount = rustix::process::geteuid().is_root();
+    assert!(
+        !may_mount,
+        "a small tmpfs cannot be mounted; GHOSTLIGHT_TEST_NO_MOUNT=1 leaves this out: {why}"
+    );
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command
+    };
+    if !unshare().arg("true").output().is_ok_and(|ended| ended.status.success()) {
+        leave_out("only root can mount a small tmpfs here");
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let ended = unshare().arg(program).args(["--exact", &test, "--nocapture"]).status().unwrap();
+    assert!(ended.success(), "in its own namespaces: {ended}");
+    false
 }
 
 /// Copies a folder while nobody writes to it.

@@ -12,7 +12,7 @@
 //!
 //! `GHOSTLIGHT_SEED` repeats the choices of an earlier run (not the timing). The power cuts need
 //! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form. The full disk
-//! needs root, too: `GHOSTLIGHT_TEST_NO_MOUNT=1` leaves it out.
+//! needs root or user namespaces: `GHOSTLIGHT_TEST_NO_MOUNT=1` leaves it out.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
