@@ -1,4 +1,4 @@
-//! Every limit, with its unit and its default.
+//! The limits that users set, with their defaults, and those of names and texts.
 
 use std::time::Duration;
 
