@@ -18,6 +18,8 @@
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
 
 mod child;
+#[path = "../../src/testing/copy.rs"]
+mod copy;
 mod damage;
 #[path = "../../src/testing/disk.rs"]
 mod disk;
