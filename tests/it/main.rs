@@ -23,6 +23,7 @@ mod healed;
 mod hooks;
 mod in_flight;
 mod journal;
+mod logged;
 mod nesting;
 mod panics;
 mod parked;
