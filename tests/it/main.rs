@@ -33,6 +33,7 @@ mod registry;
 mod replay;
 mod resting;
 mod restless;
+mod start_up;
 mod steps;
 mod stopping;
 mod support;

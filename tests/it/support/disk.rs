@@ -1,7 +1,7 @@
 //! A disk in memory that stops, stalls or fails at a group of commits that the test names.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ghostlight::storage::{self, Backend, Batch, Entry, Limit, MemoryStore, Store, Versioned};
 use tokio::sync::Notify;
@@ -22,7 +22,17 @@ pub(crate) enum Fault {
 #[derive(Default)]
 struct Shared {
     groups: AtomicU64,
+    reads: Mutex<Reads>,
     reached: Notify,
+}
+
+/// What was read of a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Reads {
+    gets: usize,
+    scans: usize,
+    entries: usize,
+    bytes: usize,
 }
 
 /// One life of the disk.
@@ -54,6 +64,11 @@ impl Disk {
     /// How many groups were begun.
     pub(crate) fn groups(&self) -> u64 {
         self.shared.groups.load(Ordering::Relaxed)
+    }
+
+    /// What this life has read so far.
+    pub(crate) fn reads(&self) -> Reads {
+        *self.shared.reads.lock().unwrap()
     }
 }
 
@@ -89,7 +104,11 @@ impl Backend for Disk {
     }
 
     async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, storage::Error> {
-        self.store.get(&key)
+        let read = self.store.get(&key)?;
+        let mut reads = self.shared.reads.lock().unwrap();
+        reads.gets += 1;
+        reads.bytes += read.as_ref().map_or(0, |read| read.value.len());
+        Ok(read)
     }
 
     async fn scan(
@@ -98,6 +117,11 @@ impl Backend for Disk {
         after: Option<Vec<u8>>,
         limit: Limit,
     ) -> Result<Vec<Entry>, storage::Error> {
-        self.store.scan(&prefix, after.as_deref(), limit)
+        let page = self.store.scan(&prefix, after.as_deref(), limit)?;
+        let mut reads = self.shared.reads.lock().unwrap();
+        reads.scans += 1;
+        reads.entries += page.len();
+        reads.bytes += page.iter().map(|entry| entry.versioned.value.len()).sum::<usize>();
+        Ok(page)
     }
 }
