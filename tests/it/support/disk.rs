@@ -1,6 +1,6 @@
 //! A disk in memory that stops, stalls or fails at a group of commits that the test names.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ghostlight::storage::{self, Backend, Batch, Entry, Limit, MemoryStore, Store, Versioned};
@@ -22,6 +22,7 @@ pub(crate) enum Fault {
 #[derive(Default)]
 struct Shared {
     groups: AtomicU64,
+    group_bytes_max: AtomicUsize,
     reads: Mutex<Reads>,
     reached: Notify,
 }
@@ -66,6 +67,11 @@ impl Disk {
         self.shared.groups.load(Ordering::Relaxed)
     }
 
+    /// The bytes of the largest group.
+    pub(crate) fn group_bytes_max(&self) -> usize {
+        self.shared.group_bytes_max.load(Ordering::Relaxed)
+    }
+
     /// What this life has read so far.
     pub(crate) fn reads(&self) -> Reads {
         *self.shared.reads.lock().unwrap()
@@ -78,6 +84,8 @@ impl Backend for Disk {
         group: Vec<Batch>,
     ) -> Result<Vec<Result<(), storage::Error>>, storage::Error> {
         let number = self.shared.groups.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = group.iter().map(Batch::bytes).sum();
+        self.shared.group_bytes_max.fetch_max(bytes, Ordering::Relaxed);
         let fault = self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
         if fault == Some(Fault::Before) {
             self.shared.reached.notify_one();
