@@ -130,8 +130,8 @@ impl SystemBuilder {
         self
     }
 
-    /// Starts although the store has live runs of types that are not registered, or not as children:
-    /// they are left alone, and go on once their type is registered again. They can be cancelled and
+    /// Starts although the store has live runs of types that are not registered, or not as children, or
+    /// owes deliveries to such types: they are left alone, and go on once their type is registered again. They can be cancelled and
     /// cleared, and what is above them too.
     pub fn park_unregistered(mut self) -> Self {
         self.park_unregistered = true;
