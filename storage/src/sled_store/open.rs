@@ -180,13 +180,17 @@ pub(super) fn remove_unfinished_snapshots(store: &Path) -> io::Result<()> {
     if removed { sync_folder(store) } else { Ok(()) }
 }
 
-fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
-    let folder = lock.folder().to_owned();
-    let config = sled::Config::new()
+pub(super) fn config(store: &Path) -> sled::Config {
+    sled::Config::new()
         .path(store)
         .segment_size(SEGMENT_BYTES)
         .cache_capacity(CACHE_BYTES)
-        .flush_every_ms(Some(CLEANUP_MS));
+        .flush_every_ms(Some(CLEANUP_MS))
+}
+
+fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
+    let folder = lock.folder().to_owned();
+    let config = config(store);
     let opened = catch_unwind(AssertUnwindSafe(|| config.open()))
         .map_err(|panic| explain::mismatch(&folder, store, panic_text(&*panic)))?;
     let db = opened.map_err(|error| match error {
