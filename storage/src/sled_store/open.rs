@@ -59,6 +59,7 @@ pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Erro
     let lock = if exists { lock } else { make(lock, &store)? };
     remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
     let required = acknowledged(&folder, &store)?;
+    #[expect(clippy::disallowed_methods, reason = "it decides a log line alone")]
     let begun = Instant::now();
     let engine = open_engine(lock, &store, reserve)?;
     if begun.elapsed() > SLOW_OPEN {
