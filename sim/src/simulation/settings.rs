@@ -41,7 +41,7 @@ impl Simulation {
 
     /// Executes so many random plans: kills, stops, crashes of parents, evictions, stalls and failures of
     /// the disk, jumps of the clock, duplicate dispatches, and whatever else the scenario
-    /// [tolerates](Scenario::tolerates).
+    /// [tolerates](crate::Scenario::tolerates).
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.seeds = seeds;
         self
@@ -69,7 +69,7 @@ impl Simulation {
     }
 
     /// Takes a drive for stuck after so much virtual time in one life, and what it has left behind, too:
-    /// [`LIFE_MAX`] unless it is set, and for the latter [`SETTLE_MAX`](crate::SETTLE_MAX) at most.
+    /// [`LIFE_MAX`](crate::LIFE_MAX) unless it is set, and for the latter [`SETTLE_MAX`](crate::SETTLE_MAX) at most.
     pub fn life_max(mut self, time: Duration) -> Self {
         self.life_max = time;
         self
@@ -82,7 +82,7 @@ impl Simulation {
         self
     }
 
-    /// Takes a [warning](Report::warnings) for a failure, so that nothing leaves the simulation unseen.
+    /// Takes a [warning](crate::Report::warnings) for a failure, so that nothing leaves the simulation unseen.
     pub fn deny_warnings(mut self) -> Self {
         self.deny_warnings = true;
         self
