@@ -47,6 +47,8 @@
 //! - [`Callbacks`] registers the hooks of a parent.
 //! - [`testing`] runs your agents without a store, and crashes a whole system at an exact point.
 //! - [`semantics`] says what is promised, and what is not.
+//! - What a run does is logged through `tracing`, with the fields `agent` (the address of the agent whose
+//!   run it is), `run_id`, `attempt` and mostly `child` (its type); the code is in a span with all four.
 //!
 //! # Three things to know
 //!

@@ -94,8 +94,8 @@ fn a_start_that_fails_says_why_in_words() {
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
     let expected = "Error: agent type \"Squares\" is not registered, and the store has live runs \
-        that need it (1, for instance \"first\"); register it, or call `park_unregistered()` to leave \
-        them alone; registered are: Counter, Program, Survey\n";
+        or owed deliveries that need it (1, for instance run \"first\"); register it, or call \
+        `park_unregistered()` to leave them alone; registered are: Counter, Program, Survey\n";
     assert_eq!(said, expected);
 }
 

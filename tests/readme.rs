@@ -27,11 +27,30 @@ fn the_program_is_the_first_example() {
 }
 
 #[test]
-fn the_two_commands_are_near_the_top() {
+fn the_first_screen_is_one_topic_and_then_the_two_commands() {
     let readme = read("README.md");
-    let commands = "cargo run --release -- map --files . -- sha256sum {}\ncargo test\n";
-    assert_eq!(block(&readme, "sh"), commands);
-    assert!(readme.find(commands).unwrap() < readme.find("\n## ").unwrap());
+    let commands =
+        "\n```sh\ncargo run --release -- map --files . -- sha256sum {}\ncargo test\n```\n";
+    let parts =
+        ["\n```console\n$ target/debug/hello", "\n```sh\ncargo new ", "\n```rust\n", commands];
+    let places = parts.map(|part| readme.find(part).expect(part));
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(places[3] < readme.find("\n## ").unwrap());
+    let setup = block(&readme, "sh").lines().count();
+    assert!(setup <= 3, "{setup} commands from `cargo new` to the first run");
+}
+
+#[test]
+fn six_lines_say_what_there_is_each_with_one_example() {
+    let readme = read("README.md");
+    let section = readme.split_once("\n## What you get\n\n").unwrap().1;
+    let lines: Vec<&str> = section.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    for line in lines {
+        let link = line.strip_suffix(".rs)").and_then(|line| line.rsplit_once("](")).unwrap().1;
+        assert!(link.starts_with("examples/") || link.starts_with("sim/examples/"), "{line}");
+        assert_eq!(line.matches("](").count(), 1, "{line}");
+    }
 }
 
 #[test]

@@ -19,9 +19,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::code::guarded;
 use crate::lanes::{self, Admission, Cause, Entering, LaneEnd, Operation};
+use crate::log;
 use crate::messages::{AgentMsg, Reply, RunExit, RunRequest, StartRun, Started, hold};
 use crate::node::Node;
 use crate::probe::Seen;
@@ -249,7 +251,9 @@ impl AgentState {
         let task = async move {
             let operated = guarded({
                 let run_id = run_id.clone();
-                Box::pin(async move { lanes::operate(&args, &run_id, operation).await })
+                let span = log::operation(&args, &run_id, operation.name());
+                let operated = async move { lanes::operate(&args, &run_id, operation).await };
+                Box::pin(operated.instrument(span))
             });
             let _ = actor.cast(AgentMsg::LaneDone(run_id, operated.await));
         };

@@ -41,12 +41,12 @@ pub(crate) async fn cancel_live(
     for run_id in runs {
         let cancelled = match cancel_run(node, parent, &run_id, reason).await {
             Err(Error::Storage(error)) if is_unreadable(&error) => {
-                not_cancelled(parent, run_id.as_str(), &error);
+                not_cancelled(parent, &run_id, &error);
                 Ok(())
             }
             // With a row that cannot be read the agent does not come into memory.
             Err(error @ Error::AgentDown { .. }) if !all_read => {
-                not_cancelled(parent, run_id.as_str(), &error);
+                not_cancelled(parent, &run_id, &error);
                 Ok(())
             }
             cancelled => cancelled,
@@ -61,8 +61,8 @@ fn is_unreadable(error: &storage::Error) -> bool {
     matches!(error, storage::Error::Corrupt { .. } | storage::Error::TooNew { .. })
 }
 
-fn not_cancelled(parent: &AgentPath, run: &str, error: &dyn std::fmt::Display) {
-    tracing::error!(run, agent = %parent, %error, "a child was not cancelled");
+fn not_cancelled(parent: &AgentPath, run_id: &RunId, error: &dyn std::fmt::Display) {
+    tracing::error!(agent = %parent, %run_id, %error, "a child was not cancelled");
 }
 
 async fn cancel_run(
@@ -99,7 +99,8 @@ pub(crate) async fn awaited(committer: &Committer, parent: &AgentPath) -> Result
             match id(key, value).and_then(|id| valid_id(key, &id)) {
                 Ok(run_id) => ids.push(run_id),
                 Err(error) if is_unreadable(&error) => {
-                    not_cancelled(parent, &key.to_string(), &error);
+                    // It names the key; whose run that is cannot be read.
+                    tracing::error!(agent = %parent, %error, "a child was not cancelled");
                     all_read = false;
                 }
                 Err(error) => return Err(error),
@@ -113,7 +114,7 @@ pub(crate) async fn awaited(committer: &Committer, parent: &AgentPath) -> Result
             Ok(true) => runs.push(run_id),
             Ok(false) => {}
             Err(error) if is_unreadable(&error) => {
-                not_cancelled(parent, run_id.as_str(), &error);
+                not_cancelled(parent, &run_id, &error);
                 all_read = false;
             }
             Err(error) => return Err(error.into()),

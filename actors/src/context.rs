@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::error::{check_json, write_json};
 use crate::handle::AgentHandle;
+use crate::log::of_run;
 use crate::shared::{Inner, Shared};
 use crate::sleep::Sleep;
 use crate::state::State;
@@ -210,8 +211,7 @@ impl RunContext {
         let fits = write_json(WHAT, &progress.data)
             .and_then(|_| check_json(WHAT, progress_body(&progress.data).as_bytes(), limit));
         if let Err(error) = fits {
-            let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
-            tracing::warn!(%run_id, %agent, %error, "a progress report was dropped");
+            of_run!(warn, self.shared, %error, "a progress report was dropped");
             return;
         }
         self.shared.report(progress);

@@ -318,20 +318,20 @@ pub enum StartError {
     /// Two agent types have the same name.
     #[error("agent type {0:?} is registered twice; give one of them another TYPE")]
     RegisteredTwice(String),
-    /// The store has live runs that need a type that is not registered: as theirs, or as their
-    /// parent's.
+    /// The store has live runs that need a type that is not registered, as theirs or as their
+    /// parent's; or it owes the finish hook of that type the end of a run.
     #[error(
-        "agent type {agent_type:?} is not registered, and the store has live runs that need it \
-         ({live_runs}, for instance {example:?}); register it, or call `park_unregistered()` to \
+        "agent type {agent_type:?} is not registered, and the store has live runs or owed \
+         deliveries that need it ({live_runs}, for instance run {example:?}); register it, or call `park_unregistered()` to \
          leave them alone; registered are: {}",
         registered.join(", ")
     )]
     Unregistered {
         /// The unknown type.
         agent_type: String,
-        /// How many live runs need it.
+        /// How many live runs and owed deliveries need it.
         live_runs: usize,
-        /// The id of one.
+        /// The id of the run of one.
         example: String,
         /// The registered types.
         registered: Vec<String>,

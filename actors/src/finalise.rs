@@ -14,6 +14,7 @@ use storage::{Batch, Changes, Expect, Key, Operation};
 
 use crate::info::RawOutcome;
 use crate::lanes::Stored;
+use crate::log::{cancel_requested, of_record};
 use crate::log_writer::LogWriter;
 use crate::node::Node;
 use crate::registry::Returned;
@@ -123,14 +124,7 @@ pub(crate) fn tell_ended(
         }
         Err(_) => return,
     };
-    tracing::info!(
-        run_id = %record.run_id,
-        agent = %record.agent_type,
-        parent = %parent,
-        attempt = record.attempt,
-        status = %outcome.status(),
-        "run ended"
-    );
+    of_record!(info, record, status = %outcome.status(), "run ended");
     node.waits.release(run);
     node.live.set_lost(run, false);
     node.live.set_left(run, false);
@@ -172,6 +166,7 @@ pub(crate) async fn cancel_unowned(
     changes.expect(&Key::record(run), Expect::At(stored.record_revision));
     changes.put(&Key::record(run), &record);
     commit_all(committer, parts, changes.into_batch()).await?;
+    cancel_requested!(record);
     Ok(Cancelled { record, outcome, first, entries })
 }
 

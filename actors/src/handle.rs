@@ -155,6 +155,9 @@ impl<A: Agent> AgentHandle<A> {
     ///
     /// # Errors
     /// See there.
+    ///
+    /// # Cancel safety
+    /// See there.
     pub async fn inspect(&self, run_id: &str) -> Result<Option<Inspection>, Error> {
         self.agent.inspect(run_id).await
     }
@@ -162,6 +165,9 @@ impl<A: Agent> AgentHandle<A> {
     /// See [`AgentRef::cancel`].
     ///
     /// # Errors
+    /// See there.
+    ///
+    /// # Cancel safety
     /// See there.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<(), Error> {
         self.agent.cancel(run_id, reason).await
@@ -171,6 +177,9 @@ impl<A: Agent> AgentHandle<A> {
     ///
     /// # Errors
     /// See there.
+    ///
+    /// # Cancel safety
+    /// See there.
     pub async fn tail(&self, run_id: &str, after: After) -> Result<Tail, Error> {
         self.agent.tail(run_id, after).await
     }
@@ -179,6 +188,9 @@ impl<A: Agent> AgentHandle<A> {
     ///
     /// # Errors
     /// Failures of the store.
+    ///
+    /// # Cancel safety
+    /// Reads only.
     pub async fn has_run<C: Child>(&self, run_id: &str) -> Result<bool, Error> {
         self.agent.has_run(C::TYPE, run_id).await
     }
@@ -186,6 +198,9 @@ impl<A: Agent> AgentHandle<A> {
     /// See [`AgentRef::list`].
     ///
     /// # Errors
+    /// See there.
+    ///
+    /// # Cancel safety
     /// See there.
     pub async fn list(
         &self,
@@ -200,6 +215,9 @@ impl<A: Agent> AgentHandle<A> {
     ///
     /// # Errors
     /// See there.
+    ///
+    /// # Cancel safety
+    /// See there.
     pub async fn clear(&self, filter: &RunFilter) -> Result<usize, Error> {
         self.agent.clear(filter).await
     }
@@ -207,6 +225,9 @@ impl<A: Agent> AgentHandle<A> {
     /// See [`AgentRef::evict`].
     ///
     /// # Errors
+    /// See there.
+    ///
+    /// # Cancel safety
     /// See there.
     pub async fn evict(&self) -> Result<(), Error> {
         self.agent.evict().await

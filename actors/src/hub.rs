@@ -28,10 +28,10 @@ pub(crate) enum Published {
 }
 
 /// The largest chunk that waits in memory: with so many frames as may be unread, 4 MiB of a run.
-const CHUNK_BYTES_MAX: usize = 4 << 10;
+const UNREAD_CHUNK_BYTES_MAX: usize = 4 << 10;
 
 fn is_large(frame: &Frame) -> bool {
-    matches!(&frame.event, FrameEvent::Chunk { body, .. } if body.len() > CHUNK_BYTES_MAX)
+    matches!(&frame.event, FrameEvent::Chunk { body, .. } if body.len() > UNREAD_CHUNK_BYTES_MAX)
 }
 
 #[derive(Default)]

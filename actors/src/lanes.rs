@@ -72,6 +72,22 @@ pub(crate) enum Operation {
     },
 }
 
+impl Operation {
+    /// As it is logged.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Start { .. } | Self::StartAtCap { .. } => "start",
+            Self::Admit => "admit",
+            Self::Enter { .. } => "enter",
+            Self::Resume { .. } => "resume",
+            Self::Inspect { .. } => "inspect",
+            Self::Cancel { .. } => "cancel",
+            Self::Tail { .. } => "tail",
+            Self::Clear { .. } => "clear",
+        }
+    }
+}
+
 /// Why a run is entered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {

@@ -26,6 +26,7 @@ mod info;
 mod lanes;
 mod list;
 mod live_runs;
+mod log;
 mod log_writer;
 mod messages;
 mod node;

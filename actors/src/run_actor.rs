@@ -30,6 +30,7 @@ use crate::frames::FrameMaker;
 use crate::info::{Inspection, run_info};
 use crate::lanes::joins;
 use crate::live_runs::CodeTask;
+use crate::log::{self, of_run};
 use crate::log_writer::LogWriter;
 use crate::messages::{CodeEnd, Reply, RunMsg, StartRun, Started};
 use crate::past::Signals;
@@ -213,12 +214,7 @@ impl RunActorState {
         permit: Permit,
     ) {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::info_span!(
-            "run",
-            run_id = %shared.run_id,
-            agent = %shared.path,
-            attempt = shared.attempt
-        );
+        let span = log::run(&shared);
         self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
         if planted(Planted::ResumeTwice) && shared.attempt > 1 {
             self.shared.node.seen(Seen::Entered { run: &shared.path, attempt: shared.attempt });
@@ -393,7 +389,7 @@ impl RunActorState {
         let reason = self.record.cancel.clone().unwrap_or_default();
         self.shared.node.spawn(async move {
             while let Err(error) = crate::cascade::cancel_children(&shared, &reason).await {
-                tracing::warn!(agent = %shared.path, %error, "a cancel did not reach all descendants");
+                of_run!(warn, shared, %error, "a cancel did not reach all descendants");
                 if shared.node.failure().is_some() {
                     // The store refuses the end as well, and the run is left to the next start.
                     break;

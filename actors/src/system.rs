@@ -256,7 +256,7 @@ impl Node {
             ExitReason::Normal(Some(reason)) if reason == WAITING => RunExit::Waiting,
             ExitReason::Normal(Some(reason)) if reason == PARKED => RunExit::Parked,
             reason => {
-                tracing::warn!(%run_id, agent = %path, %reason, "a run's actor is gone");
+                tracing::warn!(agent = %parent, %run_id, %reason, "a run's actor is gone");
                 RunExit::Lost
             }
         };

@@ -164,6 +164,9 @@ impl TestSystemBuilder {
     ///
     /// # Errors
     /// As [`SystemBuilder::start`].
+    ///
+    /// # Cancel safety
+    /// As [`SystemBuilder::start`].
     pub async fn start(mut self) -> Result<TestSystem, StartError> {
         if let Some(error) = self.builder.take_error() {
             return Err(error);
@@ -263,6 +266,9 @@ impl TestSystem {
     ///
     /// # Errors
     /// As [`SystemBuilder::start`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the system may be dead and not started again. Another `crash` starts it.
     pub async fn crash(&mut self) -> Result<(), StartError> {
         self.system.clone().crash().await;
         self.store = self.store.reopen();
@@ -283,6 +289,10 @@ impl TestSystem {
     ///
     /// # Errors
     /// As [`SystemBuilder::start`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the point stays armed: once it is reached, the system writes nothing more. As
+    /// [`crash`](TestSystem::crash) from there on.
     pub fn crash_after(
         &mut self,
         point: Point,
@@ -295,6 +305,9 @@ impl TestSystem {
     }
 
     /// Lets so much virtual time pass, with everything that is due meanwhile.
+    ///
+    /// # Cancel safety
+    /// Dropped, less time has passed.
     pub async fn advance(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }

@@ -17,11 +17,13 @@ use ghostlight_supervisor::RESTART;
 use ractor::ActorRef;
 use storage::records::OwedRecord;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::Instrument;
 
 use self::delivery::deliver;
 use crate::agent_actor::AgentArgs;
 use crate::code::{caught, guarded};
 use crate::handle::AgentHandle;
+use crate::log;
 use crate::messages::AgentMsg;
 use crate::node::Node;
 use crate::place::{self, Awaiting};
@@ -158,7 +160,7 @@ impl Turns {
             tokio::select! {
                 biased;
                 () = args.life.cancelled() => {}
-                end = execute(&args, turn) => {
+                end = execute(&args, turn).instrument(log::turn(&args)) => {
                     drop(work);
                     let _ = actor.cast(AgentMsg::TurnDone(end));
                 }

@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// killed, an agent be evicted, and an agent crash, then under plans of chance; on a simulated
     /// disk and a virtual clock, with every promise of the runtime checked after every event. What
     /// fails is printed with its timeline and the shortest plan that shows it. For agents of your
-    /// own, see docs/simulation.md.
+    /// own, see the documentation of the crate ghostlight-sim.
     #[command(after_help = "Exit status: 0 everything holds, 1 something does not, 2 wrong usage.")]
     Sim(SimArgs),
 }

@@ -1,6 +1,14 @@
-//! Texts of others as they are shown on a terminal.
+//! Texts of others as they are shown.
 
-/// A text with everything that would confuse a terminal or a table escaped.
+/// A text cut to so many characters.
+pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// A text cut so, with everything that would confuse a terminal or a table escaped.
 pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
     let mut shown: String = text
         .chars()
@@ -18,12 +26,18 @@ pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{one_line, shorten};
 
     #[test]
     fn tables_stay_tables() {
         assert_eq!(one_line("a\tb\n\u{1b}[31m", 80), "a\\tb\\n\\u{1b}[31m");
         assert_eq!(one_line("abcdef", 3), "abc…");
         assert_eq!(one_line("äöü", 3), "äöü");
+    }
+
+    #[test]
+    fn what_is_short_stays_whole() {
+        assert_eq!(shorten("äöü\t", 4), "äöü\t");
+        assert_eq!(shorten("äöü\t", 2), "äö…");
     }
 }

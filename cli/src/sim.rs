@@ -1,5 +1,7 @@
 //! `ghostlight sim`: the shipped scenarios under crashes, evictions and plans of chance.
 
+#![expect(clippy::disallowed_methods, reason = "a person waits, by the wall clock")]
+
 use std::cell::Cell;
 use std::io::IsTerminal;
 use std::process::ExitCode;

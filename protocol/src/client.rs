@@ -1,6 +1,6 @@
 //! What a client makes of the frames it receives: the state of runs, rebuilt from their events.
 //!
-//! [`State`] is a pure reducer, [`Seen`] tells repeated frames from new ones, and [`Subscription`]
+//! [`State`] is a pure reducer, [`SeenFrames`] tells repeated frames from new ones, and [`Subscription`]
 //! joins the two into what sits behind a connection. All of it is data in, data out: whoever feeds
 //! it brings the time.
 //!
@@ -34,7 +34,7 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use dedup::{GAPS_MAX, Seen};
+pub use dedup::{GAPS_MAX, SeenFrames};
 pub use parts::{Part, apply_chunk, normalize_input};
 pub use run::{Milestone, Progress, Run, SubAgent};
 pub use state::{State, apply};

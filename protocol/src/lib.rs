@@ -11,6 +11,7 @@ pub mod journal;
 pub mod json;
 pub mod limits;
 pub mod outcome;
+#[doc(hidden)]
 pub mod planted;
 pub mod reason;
 pub mod recovery;

@@ -1,4 +1,4 @@
-//! Every limit, with its unit and its default.
+//! The limits that users set, with their defaults, and those of names and texts.
 
 use std::time::Duration;
 
@@ -11,6 +11,11 @@ pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// The most that [`Limits::unread_frames_max`] may be.
 pub const UNREAD_FRAMES_MAX: usize = 1 << 16;
+
+/// The least that [`Limits::commit_queue_bytes_max`] may be: the largest batch of a store has room.
+pub const COMMIT_QUEUE_BYTES_MIN: usize = 256 << 10;
+/// The most that [`Limits::commit_queue_bytes_max`] may be: 4 GiB.
+pub const COMMIT_QUEUE_BYTES_MAX: usize = u32::MAX as usize;
 
 /// The most levels of arrays and objects in one another in a JSON payload. The parser reads 127 levels
 /// back, and a payload travels and is stored inside of others.
@@ -66,7 +71,8 @@ pub fn check_depth(what: &'static str, json: &[u8]) -> Result<(), TooDeep> {
     Ok(())
 }
 
-/// The limits of a system; all settable but for the names' and the depths'.
+/// The limits of a system. Those of names and depths, of texts ([`TEXT_BYTES_MAX`]) and of previews
+/// ([`PREVIEW_UNITS_MAX`](crate::preview::PREVIEW_UNITS_MAX)) are constants, since clients count on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes of a run's input as JSON: 1 MiB.
@@ -84,6 +90,10 @@ pub struct Limits {
     /// The most bytes of events that a run may have queued before `emit` waits: 1 MiB. At
     /// least 1.
     pub queued_bytes_max: usize,
+    /// The most bytes of commits that a system may have queued for the disk before whoever commits waits,
+    /// and with it what a run has queued: 64 MiB. From [`COMMIT_QUEUE_BYTES_MIN`] to
+    /// [`COMMIT_QUEUE_BYTES_MAX`].
+    pub commit_queue_bytes_max: usize,
     /// The most runs that a system executes at once; then a dispatch waits, and what a run dispatches
     /// is recorded and waits. A run that waits for another one does not count: 100,000. At least 1.
     pub runnable_runs_max: usize,
@@ -126,13 +136,15 @@ impl Limits {
     /// # Errors
     /// [`InvalidLimit`], the first there is.
     pub fn validate(&self) -> Result<(), InvalidLimit> {
-        for (name, value, max) in [
-            ("queued_bytes_max", self.queued_bytes_max, usize::MAX),
-            ("runnable_runs_max", self.runnable_runs_max, usize::MAX),
-            ("unread_frames_max", self.unread_frames_max, UNREAD_FRAMES_MAX),
+        let commit_queue = (COMMIT_QUEUE_BYTES_MIN, COMMIT_QUEUE_BYTES_MAX);
+        for (name, value, (min, max)) in [
+            ("queued_bytes_max", self.queued_bytes_max, (1, usize::MAX)),
+            ("commit_queue_bytes_max", self.commit_queue_bytes_max, commit_queue),
+            ("runnable_runs_max", self.runnable_runs_max, (1, usize::MAX)),
+            ("unread_frames_max", self.unread_frames_max, (1, UNREAD_FRAMES_MAX)),
         ] {
-            if !(1..=max).contains(&value) {
-                return Err(InvalidLimit { name, value, min: 1, max });
+            if !(min..=max).contains(&value) {
+                return Err(InvalidLimit { name, value, min, max });
             }
         }
         Ok(())
@@ -149,6 +161,7 @@ impl Default for Limits {
             step_bytes_max: 1 << 20,
             state_bytes_max: 1 << 20,
             queued_bytes_max: 1 << 20,
+            commit_queue_bytes_max: 64 << 20,
             runnable_runs_max: 100_000,
             unread_frames_max: 1024,
             cancel_grace: Duration::from_secs(5),
@@ -173,6 +186,10 @@ mod tests {
         assert_eq!(invalid(limits), "queued_bytes_max");
         let limits = Limits { runnable_runs_max: 0, ..Limits::default() };
         assert_eq!(invalid(limits), "runnable_runs_max");
+        for bytes in [0, COMMIT_QUEUE_BYTES_MIN - 1, COMMIT_QUEUE_BYTES_MAX + 1] {
+            let limits = Limits { commit_queue_bytes_max: bytes, ..Limits::default() };
+            assert_eq!(invalid(limits), "commit_queue_bytes_max");
+        }
         for unread in [0, UNREAD_FRAMES_MAX + 1, usize::MAX] {
             let limits = Limits { unread_frames_max: unread, ..Limits::default() };
             assert_eq!(invalid(limits), "unread_frames_max");

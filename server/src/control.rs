@@ -116,6 +116,9 @@ impl ControlSocket {
 
     /// Removes the socket of an owner that has come to nothing: whoever waits there for an answer is let
     /// go.
+    ///
+    /// # Cancel safety
+    /// Dropped, the socket may be left behind; the next owner replaces it.
     pub async fn close(self) {
         remove(self.path, self.file).await;
     }

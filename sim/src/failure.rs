@@ -60,6 +60,8 @@ impl fmt::Display for Report {
 }
 
 /// A plan under which something does not hold: the shortest one that was found, and its timeline.
+///
+/// What a child fails with is a [`ghostlight::Failure`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Failure {

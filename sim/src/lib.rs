@@ -72,7 +72,7 @@ pub use effects::Effects;
 pub use failure::{Failure, Report};
 pub use invariant::{Event, Invariant, Invariants};
 pub use life::{LIFE_MAX, Life, SETTLE_MAX};
-pub use plan::{BadPlan, Fault, Plan, Planned};
+pub use plan::{BadPlan, Fault, Plan, PlannedFault};
 pub use scenario::Scenario;
 pub use simulation::Simulation;
 pub use trace::Line;

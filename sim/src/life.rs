@@ -145,7 +145,7 @@ async fn one(scenario: &dyn Erased, world: &World) -> LifeEnd {
                 unread_frames_max: observers::unread_max(world.plan().seed),
                 ..Limits::default()
             })
-            .probe(Arc::new(Watch(world.clone())));
+            .probe(Arc::new(WorldProbe(world.clone())));
         let (began, busy) = (Instant::now(), world.disk_busy());
         thread::polling(&"Scenario::agents");
         let builder = catch_unwind(AssertUnwindSafe(|| scenario.agents(builder, world)));
@@ -319,9 +319,9 @@ fn days(time: Duration) -> String {
 }
 
 /// Passes what the system tells of itself on to those who check.
-struct Watch(World);
+struct WorldProbe(World);
 
-impl Watch {
+impl WorldProbe {
     fn attempt(&self, run: &AgentPath) -> u32 {
         self.0.durable(|durable| {
             let record = durable.run_at(run).and_then(|run| run.record.as_ref());
@@ -330,7 +330,7 @@ impl Watch {
     }
 }
 
-impl Probe for Watch {
+impl Probe for WorldProbe {
     fn see(&self, seen: Seen<'_>) -> bool {
         match seen {
             Seen::Polling { run } => {

@@ -104,7 +104,7 @@ impl Fault {
 /// A fault and its place: the nth group of commits, read, message, place in the code of runs, or life
 /// of the process, counted from 1 over all lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Planned {
+pub struct PlannedFault {
     /// Where.
     pub at: u64,
     /// What.
@@ -122,7 +122,7 @@ pub struct Plan {
     /// How long the disk takes for a group, and for a read, in ms of virtual time.
     pub latency_ms: u64,
     /// What goes wrong.
-    pub faults: Vec<Planned>,
+    pub faults: Vec<PlannedFault>,
 }
 
 impl Plan {
@@ -138,7 +138,7 @@ impl Plan {
 
     /// The same plan with one more fault.
     pub fn with(mut self, fault: Fault, at: u64) -> Self {
-        self.faults.push(Planned { at, fault });
+        self.faults.push(PlannedFault { at, fault });
         self
     }
 
@@ -171,7 +171,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.fault, self.at)
     }

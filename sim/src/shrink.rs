@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::plan::{Fault, Plan, Planned};
+use crate::plan::{Fault, Plan, PlannedFault};
 use crate::world::Violation;
 
 /// The most plans that are tried for a shorter one.
@@ -44,9 +44,9 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
         plans.push(Plan { seed: 0, ..plan.clone() });
     }
     for (place, planned) in plan.faults.iter().enumerate() {
-        let Planned { at, fault } = *planned;
-        let earlier = lower(1, at).map(|at| Planned { at, fault });
-        let milder = milder(fault).into_iter().map(|fault| Planned { at, fault });
+        let PlannedFault { at, fault } = *planned;
+        let earlier = lower(1, at).map(|at| PlannedFault { at, fault });
+        let milder = milder(fault).into_iter().map(|fault| PlannedFault { at, fault });
         plans.extend(earlier.chain(milder).map(|planned| {
             let mut candidate = plan.clone();
             candidate.faults[place] = planned;

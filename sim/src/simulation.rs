@@ -1,19 +1,22 @@
 //! Executes a scenario under many plans, and shrinks the one that fails.
 
+mod plans;
+mod settings;
+
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::calm::{self, Calm};
 use crate::failure::{Failure, Report};
-use crate::life::{LIFE_MAX, LifeEnd, chooses_by_seed, live};
-use crate::plan::{Fault, Plan};
+use crate::life::{LIFE_MAX, LifeEnd, live};
+use crate::plan::Plan;
 use crate::repeat;
 use crate::scenario::{Erased, Scenario};
 use crate::shrink::{TRIES_MAX, shortest};
 use crate::thread::Watchdog;
 use crate::trace::Line;
-use crate::world::{Counts, Violation, World};
+use crate::world::{Violation, World};
 
 /// More lives than a plan has faults, and a last one, are a world that does not come to an end.
 const SPARE_LIVES: usize = 3;
@@ -73,106 +76,6 @@ impl Simulation {
     /// The scenario's name.
     pub fn name(&self) -> String {
         self.scenario.name()
-    }
-
-    /// Kills the process just before, in the middle of, and just after each group of commits of the
-    /// calm world: one plan each. Adds a sample of pairs of kills, as many as there are groups; after
-    /// every other first kill, time passes until the process is started again.
-    pub fn crash_at_every_commit(mut self) -> Self {
-        self.commits = true;
-        self
-    }
-
-    /// Stops the process in order after each group of commits of the calm world: one plan each.
-    pub fn stop_at_every_commit(mut self) -> Self {
-        self.stops = true;
-        self
-    }
-
-    /// Samples so many more pairs of kills.
-    pub fn pairs(mut self, pairs: u64) -> Self {
-        self.pairs = pairs;
-        self
-    }
-
-    /// Asks an agent to leave memory after each message that it handles in the calm world.
-    pub fn evict_at_every_turn(mut self) -> Self {
-        self.evictions = true;
-        self
-    }
-
-    /// Kills an agent's actor after each message that it handles in the calm world.
-    pub fn crash_parent_at_every_turn(mut self) -> Self {
-        self.parent_crashes = true;
-        self
-    }
-
-    /// Executes so many random plans: kills, stops, crashes of parents, evictions, stalls and failures of
-    /// the disk, jumps of the clock, duplicate dispatches, and whatever else the scenario
-    /// [tolerates](Scenario::tolerates).
-    pub fn seeds(mut self, seeds: u64) -> Self {
-        self.seeds = seeds;
-        self
-    }
-
-    /// Insists that the same plan gives the same timeline, byte for byte, in every process. That needs
-    /// tokio's seeded scheduler; without it the faults of a plan repeat, and the branch that an
-    /// unbiased `select!` tries first may not.
-    ///
-    /// # Panics
-    /// If tokio, as the program was built, does not choose by the seed.
-    pub fn exactly_repeatable(self) -> Self {
-        assert!(
-            chooses_by_seed(),
-            "timelines repeat byte for byte only with tokio's seeded scheduler, which is not in this program: build it, and all it depends on, with RUSTFLAGS=\"--cfg tokio_unstable\", or with rustflags = [\"--cfg\", \"tokio_unstable\"] under [build] of .cargo/config.toml"
-        );
-        self
-    }
-
-    /// Takes a world for endless after so many groups of commits, ten times as many messages of agents, or
-    /// ten times as many polls of code with nothing recorded in between: 20,000 unless it is set.
-    pub fn commits_max(mut self, groups: u64) -> Self {
-        self.commits_max = groups;
-        self
-    }
-
-    /// Takes a drive for stuck after so much virtual time in one life, and what it has left behind, too:
-    /// [`LIFE_MAX`] unless it is set, and for the latter [`SETTLE_MAX`](crate::SETTLE_MAX) at most.
-    pub fn life_max(mut self, time: Duration) -> Self {
-        self.life_max = time;
-        self
-    }
-
-    /// Executes a sample of this many of the plans that were asked for, if there are more: the same
-    /// ones every time, of all kinds. For a test that has to be quick, beside one that is not.
-    pub fn at_most(mut self, plans: usize) -> Self {
-        self.most = plans;
-        self
-    }
-
-    /// Takes a [warning](Report::warnings) for a failure, so that nothing leaves the simulation unseen.
-    pub fn deny_warnings(mut self) -> Self {
-        self.deny_warnings = true;
-        self
-    }
-
-    /// Executes this plan alone, whatever else was asked for. If it has faults, and none of them strikes, that
-    /// is a failure.
-    pub fn plan(mut self, plan: Plan) -> Self {
-        self.plan = Some(plan);
-        self
-    }
-
-    /// Calls `watch` after each plan, with how many were executed, and of how many.
-    pub fn watch(mut self, watch: impl Fn(u64, u64) + 'static) -> Self {
-        self.watch = Some(Box::new(watch));
-        self
-    }
-
-    /// Lets a failure name this command to repeat it: for a program that has a command of its own.
-    pub fn repeated_by(mut self, command: impl Fn(&Plan) -> String + 'static) -> Self {
-        self.command = Box::new(command);
-        self
     }
 
     /// Executes everything that was asked for, and prints the [warnings](Report::warnings) on standard
@@ -276,101 +179,6 @@ impl Simulation {
                 Err(Box::new(failure))
             }
         }
-    }
-
-    /// The plans that were asked for, and how many; `groups` has the batches of each group of the calm
-    /// world. Random ones are made when it is their turn: there may be more than fit into memory.
-    fn plans(&self, calm: Counts, groups: &[u32]) -> (u64, impl Iterator<Item = Plan>) {
-        let mut plans = Vec::new();
-        let mut chance = fastrand::Rng::with_seed(calm.commits);
-        let kill = |chance: &mut fastrand::Rng, at: u64| {
-            let batches = usize::try_from(at - 1).ok().and_then(|at| groups.get(at));
-            // Beyond the calm world nobody knows how large a group is.
-            let kills = Fault::kills(batches.copied().unwrap_or(2));
-            kills[chance.usize(..kills.len())]
-        };
-        if self.commits {
-            for (at, batches) in (1..).zip(groups) {
-                for fault in Fault::kills(*batches) {
-                    plans.push(Plan::calm(0).with(fault, at));
-                }
-            }
-        }
-        if self.stops {
-            plans.extend((1..=calm.commits).map(|at| Plan::calm(0).with(Fault::Stop, at)));
-        }
-        let pairs = self.pairs + if self.commits { calm.commits } else { 0 };
-        for _ in 0..pairs {
-            let first = chance.u64(1..=calm.commits);
-            let second = first + chance.u64(1..=calm.commits);
-            let plan = Plan::calm(0).with(kill(&mut chance, first), first);
-            let plan = plan.with(kill(&mut chance, second), second);
-            // Every other process is not started again at once.
-            plans.push(if chance.bool() { plan.with(down(&mut chance), 1) } else { plan });
-        }
-        let at_messages =
-            [(self.evictions, Fault::Evict), (self.parent_crashes, Fault::CrashParent)];
-        for (wanted, fault) in at_messages {
-            let last = if wanted { calm.messages } else { 0 };
-            plans.extend((1..=last).map(|at| Plan::calm(0).with(fault, at)));
-        }
-        let planned = plans.len() as u64;
-        let all = planned.saturating_add(self.seeds);
-        let most = u64::try_from(self.most).unwrap_or(u64::MAX);
-        let sample = (all > most).then(|| {
-            let mut sample = BTreeSet::new();
-            while sample.len() < self.most {
-                sample.insert(chance.u64(..all));
-            }
-            sample
-        });
-        let everything = if sample.is_some() { 0..0 } else { 0..all };
-        let chosen = sample.into_iter().flatten().chain(everything);
-        let plans = chosen.map(move |at| {
-            let plan = usize::try_from(at).ok().and_then(|at| plans.get(at).cloned());
-            plan.unwrap_or_else(|| self.random(at - planned + 1, calm))
-        });
-        (all.min(most), plans)
-    }
-
-    /// The random plan of a seed.
-    fn random(&self, seed: u64, calm: Counts) -> Plan {
-        let mut chance = fastrand::Rng::with_seed(seed);
-        let latency_ms = [0, 0, 1, 5, 20][chance.usize(..5)];
-        let mut plan = Plan { seed, latency_ms, faults: Vec::new() };
-        let mut tolerated = vec![Fault::Cancel, Fault::PanicChild, Fault::StallChild(0)];
-        tolerated.retain(|fault| self.scenario.tolerates(*fault));
-        for _ in 0..chance.u64(1..=5) {
-            let fault = match chance.usize(..18 + tolerated.len()) {
-                0 | 1 => Fault::KillBefore,
-                2 | 3 => Fault::KillAfter,
-                4 => Fault::KillTorn(chance.u32(1..4)),
-                5 => Fault::Stall(chance.u64(1..30_000)),
-                6 => Fault::Fail([0, 1, u32::MAX][chance.usize(..3)]),
-                7 => Fault::Jump(chance.i64(-600_000..3_600_000)),
-                8 => Fault::Duplicate,
-                9 | 10 => Fault::Evict,
-                11 => Fault::CrashParent,
-                12 => Fault::CrashRun,
-                13 => Fault::StallRead(chance.u64(1..30_000)),
-                14 => Fault::FailRead,
-                15 => down(&mut chance),
-                16 | 17 => Fault::Stop,
-                other => match tolerated[other - 18] {
-                    Fault::StallChild(_) => Fault::StallChild(chance.u64(1..600_000)),
-                    fault => fault,
-                },
-            };
-            let most = match fault {
-                Fault::Evict | Fault::CrashParent => calm.messages,
-                Fault::StallChild(_) | Fault::PanicChild | Fault::CrashRun => calm.code,
-                Fault::StallRead(_) | Fault::FailRead => calm.reads,
-                Fault::Down(_) => 2,
-                _ => calm.commits,
-            };
-            plan = plan.with(fault, chance.u64(1..=most * 3 / 2 + 1));
-        }
-        plan
     }
 
     /// Finds the shortest plan that fails in the same way, and sees it fail once more.
@@ -484,11 +292,6 @@ impl Simulation {
             world.violated("every run ends as it does in peace", text);
         }
     }
-}
-
-/// A time between two lives: from a blink to a fortnight.
-fn down(chance: &mut fastrand::Rng) -> Fault {
-    Fault::Down(10u64.pow(chance.u32(1..=9)) + chance.u64(..200_000_000))
 }
 
 /// A world in which something does not hold.

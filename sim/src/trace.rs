@@ -244,18 +244,27 @@ impl Logged {
         text
     }
 
-    /// Takes the address out of the fields.
+    /// Takes the address out of the fields: the run's, if its type is among them.
     fn of_a_run(mut self) -> (String, String) {
-        let at = self.fields.iter().position(|(name, _)| *name == "agent");
-        let who = at.map_or_else(String::new, |at| self.fields.remove(at).1);
-        self.fields.retain(|(name, value)| {
-            *name != "run_id" || who.rsplit(':').next().is_none_or(|id| id != value)
-        });
+        let mut who = self.take("agent").unwrap_or_default();
+        if let Some(child) = self.take("child") {
+            let run_id = self.take("run_id").unwrap_or_default();
+            who = format!("{who}/{child}:{run_id}");
+        }
         (who, self.all())
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.fields.iter().position(|(field, _)| *field == name)?;
+        Some(self.fields.remove(at).1)
     }
 }
 
 impl Visit for Logged {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),

@@ -44,7 +44,7 @@ fn the_guide_shows_the_example() {
 /// Names that the guide uses in its prose are names of the crate.
 #[test]
 fn the_guide_names_what_there_is() {
-    let sources = ["simulation", "invariant", "effects", "world", "scenario", "plan"];
+    let sources = ["simulation/settings", "invariant", "effects", "world", "scenario", "plan"];
     let sources = sources.map(|name| {
         let path = format!("{}/src/{name}.rs", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()

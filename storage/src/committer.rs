@@ -126,7 +126,15 @@ impl Committer {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn inline(store: impl Store) -> (Self, CommitterHandle) {
-        Self::with_backend(Inline(store))
+        Self::inline_options(store, CommitterOptions::default())
+    }
+
+    /// As [`Committer::inline`], with settings.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn inline_options(store: impl Store, options: CommitterOptions) -> (Self, CommitterHandle) {
+        Self::with_backend_options(Inline(store), options)
     }
 
     /// Runs the loop as a task of the current runtime, over a backend with a latency of its own.

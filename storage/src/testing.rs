@@ -1,12 +1,14 @@
 //! What several tests of this crate need of the machine.
 
+mod copy;
 mod disk;
 
 use std::process::Command;
 
 use rustix::process::{Gid, Uid};
 
-pub(crate) use self::disk::{SmallDisk, copy};
+pub(crate) use self::copy::copy;
+pub(crate) use self::disk::SmallDisk;
 
 /// Runs the test as a user without privileges: for root permissions mean nothing.
 pub(crate) fn unprivileged(test: impl FnOnce() + Send) {

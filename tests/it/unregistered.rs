@@ -1,7 +1,11 @@
 //! Live runs of types that the program does not know any more, or not as children.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use ghostlight::prelude::*;
 use ghostlight::{AgentPath, Lookup, RunFilter, StartError};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::support::Assistant;
@@ -182,4 +186,60 @@ async fn a_timer_of_a_type_that_is_not_registered_keeps_no_agent_in_memory() {
     let run = assistant(&system).attach::<Code>("r").await.unwrap().unwrap();
     let end = timeout(LIMIT, run.outcome()).await.expect("the end").unwrap();
     assert_eq!(end.status(), Status::Completed);
+}
+
+/// A parent whose finish hook fails, unless it hears; it counts what it has heard.
+#[derive(Clone, Default)]
+struct Listener {
+    hears: bool,
+    heard: Arc<AtomicUsize>,
+}
+
+impl Agent for Listener {
+    const TYPE: &'static str = "Listener";
+
+    fn callbacks(callbacks: &mut Callbacks<Self>) {
+        callbacks.on_run_finish(Self::finished);
+    }
+}
+
+impl Listener {
+    async fn finished(
+        &self,
+        _: &AgentContext,
+        _: RunInfo,
+        _: Outcome<Value>,
+    ) -> Result<(), RunError> {
+        if !self.hears {
+            return Err(RunError::new("not now"));
+        }
+        self.heard.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_owed_to_a_type_that_is_not_registered_stops_the_start() {
+    let data = Data::new();
+    let ends = || code(|_, _| Box::pin(async { Ok(json!(1)) }));
+    let system = data.builder().agent(Listener::default()).child(ends()).start().await.unwrap();
+    let parent = system.agent::<Listener>("l").unwrap();
+    parent.run::<Code>(json!(null)).id("ended").await.unwrap().completed().unwrap();
+    system.crash().await;
+
+    let builder = || data.builder().agent(Assistant).child(ends());
+    let error = builder().start().await.err().expect("nobody could be told");
+    let text = "agent type \"Listener\" is not registered, and the store has live runs or owed deliveries that \
+                need it (1, for instance run \"ended\"); register it, or call `park_unregistered()` to \
+                leave them alone; registered are: Assistant, Code";
+    assert_eq!(error.to_string(), text);
+    let system = builder().park_unregistered().start().await.unwrap();
+    tokio::time::sleep(LIMIT).await;
+    system.crash().await;
+
+    // What is left alone is still owed.
+    let listener = Listener { hears: true, ..Listener::default() };
+    let system = builder().agent(listener.clone()).start().await.unwrap();
+    until("the delivery", async || listener.heard.load(Ordering::SeqCst) == 1).await;
+    system.crash().await;
 }

@@ -16,6 +16,7 @@ use super::recorded_error::RecordedError;
 use crate::Error;
 use crate::context::nothing;
 use crate::info::{Milestone, RawOutcome};
+use crate::log::of_run;
 use crate::place::unless_stopped;
 use crate::shared::Shared;
 
@@ -166,8 +167,7 @@ impl Wait {
         };
         let recorded = RecordedError::new(&error);
         if recorded.is_none() && !matches!(error, Error::Stopped) {
-            let (run_id, agent) = (&self.shared.run_id, &self.shared.path);
-            tracing::warn!(%run_id, %agent, call = %self.call, %error, "the run waits for the next start");
+            of_run!(warn, self.shared, call = %self.call, %error, "the run waits for the next start");
         }
         recorded.map(Err)
     }

@@ -15,6 +15,7 @@ use crate::cascade::cancel_live;
 use crate::finalise::{Cancelled, cancel_unowned, tell_ended};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
+use crate::log::cancel_requested;
 use crate::log_writer::LogWriter;
 use crate::messages::Reply;
 use crate::node::Node;
@@ -87,6 +88,7 @@ pub(crate) async fn request_cancel(
         changes.expect(&Key::record(run), Expect::At(stored.record_revision));
         changes.put(&Key::record(run), &stored.record);
         committer.commit(changes.into_batch()).await?;
+        cancel_requested!(stored.record);
     }
     Ok(stored.record)
 }

@@ -14,6 +14,7 @@ use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::finalise::FINISH;
 use crate::hub::Published;
+use crate::log::of_record;
 use crate::messages::{AgentMsg, Reply, RunRequest};
 use crate::node::Node;
 
@@ -65,7 +66,7 @@ async fn clear_ended(
         clear_children(node, &path).await?;
     }
     bury(&node.committer, parent, run, stored, node.clock.now_ms()).await?;
-    tracing::info!(%run_id, agent = %stored.record.agent_type, %parent, "run cleared");
+    of_record!(info, stored.record, "run cleared");
     node.hub.publish(run, Published::Cleared);
     node.call_waiting(run);
     node.purge.notify_one();

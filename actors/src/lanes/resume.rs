@@ -19,6 +19,7 @@ use crate::clock::millis;
 use crate::code::caught;
 use crate::finalise::{Decided, commit_all, tell_ended};
 use crate::hub::Published;
+use crate::log::of_record;
 use crate::past::{Past, Signals};
 use crate::place::Permit;
 use crate::{Error, RunError};
@@ -241,13 +242,7 @@ async fn try_resume(
         Some(past) => past,
         None => Past::read(&node.committer, run).await?,
     };
-    tracing::info!(
-        %run_id,
-        agent = %stored.record.agent_type,
-        parent = %args.path,
-        attempt = stored.record.attempt,
-        "run resumed"
-    );
+    of_record!(info, stored.record, "run resumed");
     let record = stored.record;
     let is_ready = decided.is_some()
         || record.state.phase != Phase::Starting

@@ -25,6 +25,7 @@ use crate::finalise::{Decided, commit_all};
 use crate::frames::FrameMaker;
 use crate::hub::Published;
 use crate::info::run_info;
+use crate::log::of_record;
 use crate::log_writer::LogWriter;
 use crate::messages::{Reply, StartRun, Started};
 use crate::past::Past;
@@ -124,8 +125,7 @@ async fn unbegin(args: &AgentArgs, mut owned: Owned) {
     }
     owned.record.state.phase = Phase::Starting;
     if let Err(error) = write_record(args, &owned).await {
-        let run_id = &owned.record.run_id;
-        tracing::warn!(%run_id, agent = %args.path, %error, "a run that was not entered loses an attempt");
+        of_record!(warn, owned.record, %error, "a run that was not entered loses an attempt");
     }
 }
 
@@ -190,7 +190,7 @@ async fn cancel_entering(
             LaneEnd::FREE
         }
         Err(error) => {
-            tracing::error!(%run_id, agent = %args.path, %error, "run was not cancelled");
+            of_record!(error, owned.record, %error, "run was not cancelled");
             let _ = reply.send(Err(error.clone()));
             // As if nobody had asked: whoever goes on with it is the owner that it has.
             LaneEnd {
@@ -348,13 +348,7 @@ async fn record(
     }
     match commit_all(&node.committer, parts, changes.into_batch()).await {
         Ok(()) => {
-            tracing::info!(
-                run_id = %record.run_id,
-                agent = %record.agent_type,
-                parent = %args.path,
-                attempt = 1,
-                "run dispatched"
-            );
+            of_record!(info, record, "run dispatched");
             Ok(Recorded::New(Box::new((record, writer))))
         }
         Err(storage::Error::Conflict { .. }) => Ok(Recorded::Taken),

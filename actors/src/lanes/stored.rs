@@ -10,6 +10,7 @@ use super::workload::queue_position;
 use crate::Error;
 use crate::agent_actor::AgentArgs;
 use crate::info::{Inspection, RawOutcome, not_completed, run_info};
+use crate::log;
 use crate::log_writer::LogWriter;
 use crate::past::Signals;
 
@@ -24,7 +25,11 @@ pub(crate) struct Stored {
 impl Stored {
     /// Reads a run; `None` if the id was never used, or was cleared.
     pub(crate) async fn read(args: &AgentArgs, run_id: &RunId) -> Result<Option<Self>, Error> {
-        Self::read_key(&args.node.committer, RunKey::new(&args.path, run_id)).await
+        let stored = Self::read_key(&args.node.committer, RunKey::new(&args.path, run_id)).await?;
+        if let Some(stored) = &stored {
+            log::read(stored.record.attempt);
+        }
+        Ok(stored)
     }
 
     pub(crate) async fn read_key(

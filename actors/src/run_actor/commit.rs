@@ -17,6 +17,7 @@ use super::ending::{Ending, Leaving};
 use crate::RunError;
 use crate::finalise::{Commit, Decided, commit_all};
 use crate::hub::Published;
+use crate::log::{cancel_requested, of_run};
 use crate::log_writer::COMMIT_BYTES_MAX;
 use crate::messages::RunMsg;
 use crate::probe::Seen;
@@ -141,6 +142,9 @@ impl RunActorState {
         let told = done.entries.into_iter().filter_map(self::done).collect();
         self.shared.durable(done.queued, done.queued_bytes, told);
         if let Some(record) = done.record {
+            if record.state.cancelling && !self.stored.state.cancelling {
+                cancel_requested!(record);
+            }
             self.stored = record;
         }
         if self.stored.state.cancelling {
@@ -174,9 +178,9 @@ impl RunActorState {
     /// The commit is over a limit of the store, as it would be in every attempt: that is how the run
     /// fails. What the code has queued since is for nobody.
     fn refused(&mut self, myself: &ActorRef<RunMsg>, done: &InFlight, error: &storage::Error) {
-        tracing::error!(
-            run_id = %self.shared.run_id,
-            agent = %self.shared.path,
+        of_run!(
+            error,
+            self.shared,
             %error,
             "run fails: what it has to record is over a limit of the store"
         );
@@ -197,12 +201,7 @@ impl RunActorState {
     /// Somebody else owns the run now, or the store has failed: this life is over, and nothing
     /// that was in flight is told to anybody.
     fn lost(&mut self, myself: &ActorRef<RunMsg>, error: &storage::Error) {
-        tracing::warn!(
-            run_id = %self.shared.run_id,
-            agent = %self.shared.path,
-            %error,
-            "the run's actor stops: its commit was refused"
-        );
+        of_run!(warn, self.shared, %error, "the run's actor stops: its commit was refused");
         self.ending = Ending::Lost;
         // What the code still does while it is dropped is for nobody.
         self.shared.stop(Frozen::Left);

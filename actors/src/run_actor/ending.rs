@@ -14,6 +14,7 @@ use crate::clock::millis;
 use crate::error::check_json;
 use crate::finalise::{Commit, Decided, add_end, tell_ended};
 use crate::info::RawOutcome;
+use crate::log::of_run;
 use crate::messages::{CodeEnd, RunMsg};
 use crate::registry::Returned;
 use crate::shared::Dormant;
@@ -196,9 +197,9 @@ impl RunActorState {
             return;
         }
         if self.state().cancelling {
-            tracing::warn!(
-                run_id = %self.shared.run_id,
-                agent = %self.shared.path,
+            of_run!(
+                warn,
+                self.shared,
                 %mismatch,
                 "the code of a cancelled run is dropped: it does not fit its journal"
             );
@@ -282,11 +283,7 @@ impl RunActorState {
             }
             RawEnd::Interrupted(outcome) => {
                 self.left = PARKED;
-                tracing::warn!(
-                    run_id = %self.shared.run_id,
-                    agent = %self.shared.path,
-                    "run parked: its code does not fit its journal"
-                );
+                of_run!(warn, self.shared, "run parked: its code does not fit its journal");
                 // Whoever comes now finds the interruption in the store, and is told nothing more.
                 node.live.parked(self.shared.run);
                 node.hub.ended(self.shared.run, &outcome);
@@ -294,7 +291,7 @@ impl RunActorState {
             }
             RawEnd::Suspended { due_ms } => {
                 self.left = WAITING;
-                tracing::debug!(run_id = %self.shared.run_id, agent = %self.shared.path, "run suspended");
+                of_run!(debug, self.shared, "run suspended");
                 if let Some(due_ms) = due_ms {
                     node.timers.set(due_ms);
                 }

@@ -6,6 +6,7 @@ use std::task::{Poll, Waker};
 use ghostlight_protocol::journal::{Mismatch, Outside, Wake};
 
 use super::{Inner, Shared};
+use crate::log::of_run;
 use crate::messages::RunMsg;
 
 impl Shared {
@@ -24,9 +25,9 @@ impl Shared {
         inner.code.get_or_insert_with(|| waker.clone());
         if std::mem::take(&mut inner.outside) && !inner.outside_told && self.node.watches_code() {
             inner.outside_told = true;
-            tracing::warn!(
-                run_id = %self.run_id,
-                agent = %self.path,
+            of_run!(
+                warn,
+                self,
                 "the code of a run has awaited something that is not recorded: after a crash it is awaited again, and may end in another way; move it into a step"
             );
         }

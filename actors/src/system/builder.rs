@@ -130,8 +130,8 @@ impl SystemBuilder {
         self
     }
 
-    /// Starts although the store has live runs of types that are not registered, or not as children:
-    /// they are left alone, and go on once their type is registered again. They can be cancelled and
+    /// Starts although the store has live runs of types that are not registered, or not as children, or
+    /// owes deliveries to such types: they are left alone, and go on once their type is registered again. They can be cancelled and
     /// cleared, and what is above them too.
     pub fn park_unregistered(mut self) -> Self {
         self.park_unregistered = true;
@@ -185,7 +185,8 @@ impl SystemBuilder {
         }
         self.limits.validate()?;
         let in_runtime = matches!(self.store, StoreChoice::Memory(_) | StoreChoice::Backend(_));
-        let (committer, handle) = open(self.store, self.durability).await?;
+        let options = options(&self.limits);
+        let (committer, handle) = open(self.store, self.durability, options).await?;
         let incarnation = recover::next_incarnation(&committer).await?;
         let work = recover::find_work(&committer, &self.kinds, self.park_unregistered).await?;
         let clock = self.clock.unwrap_or_else(|| match in_runtime {
@@ -232,13 +233,19 @@ pub(crate) async fn open_spare(
     Ok(Committer::start(store, CommitterOptions::default()))
 }
 
+fn options(limits: &Limits) -> CommitterOptions {
+    let mut options = CommitterOptions::default();
+    options.queue_bytes_max = limits.commit_queue_bytes_max;
+    options
+}
+
 async fn open(
     store: StoreChoice,
     durability: Durability,
+    options: CommitterOptions,
 ) -> Result<(Committer, CommitterHandle), StartError> {
-    let options = CommitterOptions::default();
     let opened = match store {
-        StoreChoice::Memory(store) => return Ok(Committer::inline(store)),
+        StoreChoice::Memory(store) => return Ok(Committer::inline_options(store, options)),
         StoreChoice::Custom(start) | StoreChoice::Backend(start) => return Ok(start(options)),
         StoreChoice::Sled(path) => {
             tokio::task::spawn_blocking(move || SledStore::open(path, durability)).await

@@ -8,6 +8,7 @@ use ghostlight_protocol::{AgentKey, AgentPath, RunId, RunKey};
 use ghostlight_storage as storage;
 use storage::records::OwedRecord;
 use storage::{Changes, Expect, Key, codec};
+use tracing::Instrument;
 
 use super::{AgentContext, TurnEnd};
 use crate::agent_actor::AgentArgs;
@@ -15,6 +16,7 @@ use crate::code::{caught, guarded};
 use crate::finalise::FINISH;
 use crate::info::{parse_json, run_info};
 use crate::lanes::{Stored, outcome};
+use crate::log::{self, of_record};
 use crate::node::Node;
 use crate::probe::Seen;
 use crate::{Error, RunError};
@@ -24,7 +26,10 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 pub(super) async fn deliver(args: &AgentArgs, run_id: RunId) -> TurnEnd {
-    match try_deliver(args, &run_id).await {
+    let span = log::delivery(args, &run_id);
+    let delivered = try_deliver(args, &run_id).instrument(span.clone()).await;
+    let _entered = span.entered();
+    match delivered {
         Ok((wait, panicked)) => TurnEnd { delivery: Some((run_id, wait)), panicked },
         Err(error) => {
             // The row stays; whoever reads it next delivers.
@@ -96,7 +101,7 @@ async fn try_deliver(args: &AgentArgs, run_id: &RunId) -> Result<(Option<Duratio
                 Ok(Err(error)) => RunError::to_string(&error),
                 Err(panic) => panic,
             };
-            tracing::warn!(%run_id, agent = %args.path, tries = owed.tries + 1, error, "a finish hook failed");
+            of_record!(warn, stored.record, tries = owed.tries + 1, error, "a finish hook failed");
             let wait =
                 RETRY_FIRST.saturating_mul(2u32.saturating_pow(owed.tries.min(16))).min(RETRY_MAX);
             owed.tries = owed.tries.saturating_add(1);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::launch::{self, LaunchDir};
 
@@ -109,9 +110,10 @@ impl Launches {
     pub(crate) fn stop_all(&self) -> JoinSet<()> {
         // Said first: a launch that is not in the list yet reads it once it is.
         self.enter(Phase::Stopping);
-        let launches: Vec<LaunchDir> =
-            self.active.borrow().values().map(|active| active.dir.clone()).collect();
-        launches.into_iter().map(stop).collect()
+        let stops = |Active { run_id, dir }: &Active| {
+            stop(dir.clone()).instrument(tracing::error_span!("stop", %run_id))
+        };
+        self.active.borrow().values().map(stops).collect()
     }
 }
 
@@ -217,9 +219,11 @@ pub(super) async fn stopped(dir: &LaunchDir) -> bool {
 /// Removes a launch folder, in the background, unless its command may live: the next sweep finds
 /// what is left of it.
 pub(super) fn remove(dir: LaunchDir) {
+    // Its fields say which run the launch was of.
+    let span = tracing::Span::current();
     tokio::task::spawn_blocking(move || {
         if let Err(error) = dir.remove() {
-            tracing::warn!(%error, "a launch folder was not removed");
+            tracing::warn!(parent: &span, %error, "a launch folder was not removed");
         }
     });
 }

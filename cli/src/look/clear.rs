@@ -38,6 +38,7 @@ async fn remove(access: &Access, args: &ClearArgs) -> Result<usize, Early> {
     }
     let started_before = match args.older_than {
         Some(age) => {
+            #[expect(clippy::disallowed_methods, reason = "an age is meant by the wall clock")]
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Fatal::from)?;
             u64::try_from(now.saturating_sub(age).as_millis()).ok()
         }

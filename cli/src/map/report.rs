@@ -304,6 +304,7 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, printer: &mut dyn Print) -> Totals {
+        #[expect(clippy::disallowed_methods, reason = "a person waits, by the wall clock")]
         let began = Instant::now();
         let mut totals = Totals::default();
         let mut broken = false;

@@ -14,6 +14,7 @@ use rustix::process::{
 use super::job::Job;
 use super::setup::Files;
 use crate::launch::CommandEnd;
+use crate::shown::shorten;
 use crate::sys::{self, Fork};
 
 /// The longest part of a command's name that is repeated in an error text.
@@ -137,11 +138,14 @@ impl ExecFailure {
     }
 
     pub(super) fn describe(&self, job: &Job) -> CommandEnd {
-        let program = shorten(&job.program.to_string_lossy());
+        let program = shorten(&job.program.to_string_lossy(), NAME_CHARS_MAX);
         let error = io::Error::from_raw_os_error(self.errno);
         let text = match (self.stage, self.errno) {
             (ExecStage::Cwd, _) => {
-                format!("working directory {}: {error}", shorten(&job.cwd.to_string_lossy()))
+                format!(
+                    "working directory {}: {error}",
+                    shorten(&job.cwd.to_string_lossy(), NAME_CHARS_MAX)
+                )
             }
             (ExecStage::Exec, libc::ENOENT) => format!("command not found: {program}"),
             (ExecStage::Exec, libc::EACCES) => format!("not executable: {program}"),
@@ -149,12 +153,5 @@ impl ExecFailure {
             (ExecStage::Exec | ExecStage::Other, _) => format!("cannot execute {program}: {error}"),
         };
         CommandEnd::SpawnFailed { errno: self.errno, text }
-    }
-}
-
-fn shorten(name: &str) -> String {
-    match name.char_indices().nth(NAME_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn kill_group(command: Pid) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     waitid(WaitId::Pid(command), WaitIdOptions::EXITED)?;
+    #[expect(clippy::disallowed_methods, reason = "the shim has no runtime")]
     let deadline = Instant::now() + DEATH_TIME;
     loop {
         match waitpgid(command, WaitOptions::NOHANG) {

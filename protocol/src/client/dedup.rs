@@ -17,12 +17,12 @@ pub const GAPS_MAX: usize = 1024;
 /// no frame is ever taken twice; a frame is dropped unseen only if it comes after more than
 /// `GAPS_MAX` later gaps have opened, which no sender that keeps the order of a run does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenFrames {
     /// By parent tool call (empty for none), then by run id.
     runs: BTreeMap<String, BTreeMap<String, Ranges>>,
 }
 
-impl Seen {
+impl SeenFrames {
     /// Creates a set of nothing.
     pub fn new() -> Self {
         Self::default()
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_known_by_parent_run_and_number() {
-        let mut seen = Seen::new();
+        let mut seen = SeenFrames::new();
         assert!(seen.insert(&frame(Some("call"), "r", 0, false)));
         assert!(!seen.insert(&frame(Some("call"), "r", 0, true)), "live and replay are the same");
         assert!(seen.insert(&frame(Some("call"), "r", 1, true)));

@@ -12,7 +12,7 @@ impl State {
     ///
     /// A frame of a run that has not started changes nothing, nor does `started` after an end, an
     /// end after a hard end, or a body that is not a chunk. Chunks count in any status. Frames are
-    /// taken as new: telling repeated ones apart is for [`Seen`](super::Seen).
+    /// taken as new: telling repeated ones apart is for [`SeenFrames`](super::SeenFrames).
     ///
     /// `now_ms` stands in for the time that a progress or milestone frame does not carry.
     pub fn apply(&mut self, frame: &Frame, now_ms: u64) {

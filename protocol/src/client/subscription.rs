@@ -1,4 +1,4 @@
-use super::{Seen, State};
+use super::{SeenFrames, State};
 use crate::frame::{Frame, FrameError, FrameEvent};
 
 /// What stands behind one connection to a parent: its runs, rebuilt from the messages received.
@@ -25,7 +25,7 @@ use crate::frame::{Frame, FrameError, FrameEvent};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subscription {
     state: State,
-    seen: Seen,
+    seen: SeenFrames,
 }
 
 /// What became of a frame.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ghostlight::AgentPath;
-use ghostlight::protocol::client::{Seen, State};
+use ghostlight::protocol::client::{SeenFrames, State};
 use ghostlight::protocol::{RunKey, Status};
 use ghostlight::storage::records::LogEntry;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub(super) struct Clients {
 
 #[derive(Default)]
 struct Client {
-    seen: Seen,
+    seen: SeenFrames,
     state: State,
     frames: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Fault, Plan, Planned};
+use super::{Fault, Plan, PlannedFault};
 
 /// A text that is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +102,7 @@ impl FromStr for Plan {
                 if at == 0 {
                     return Err(bad());
                 }
-                plan.faults.push(Planned { at, fault: fault.parse()? });
+                plan.faults.push(PlannedFault { at, fault: fault.parse()? });
             }
         }
         if plan.faults.len() > Self::FAULTS_MAX {

@@ -7,7 +7,7 @@ use ghostlight::protocol::run::{End, Phase};
 use ghostlight::{Error, SystemBuilder};
 
 use crate::effects::Effects;
-use crate::{Fault, Invariants, Life, Planned, Scenario, World};
+use crate::{Fault, Invariants, Life, PlannedFault, Scenario, World};
 
 /// The shipped scenario of cancels from outside: of a run that waits, and of one that races its end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -94,7 +94,7 @@ impl Scenario for Cancel {
         let month = month.outcome().await?;
         life.world().promise("month", &month);
         // Where the clock jumps its month may be over before it is called off.
-        let jumps = |planned: &Planned| matches!(planned.fault, Fault::Jump(_));
+        let jumps = |planned: &PlannedFault| matches!(planned.fault, Fault::Jump(_));
         let jumps = life.world().plan().faults.iter().any(jumps);
         assert!(jumps || month.status() != Status::Completed, "{month:?}");
 

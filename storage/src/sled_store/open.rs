@@ -59,6 +59,7 @@ pub(super) fn open(lock: FolderLock, reserve: u64) -> Result<(Engine, u64), Erro
     let lock = if exists { lock } else { make(lock, &store)? };
     remove_unfinished_snapshots(&store).map_err(|error| failed(why(&error)))?;
     let required = acknowledged(&folder, &store)?;
+    #[expect(clippy::disallowed_methods, reason = "it decides a log line alone")]
     let begun = Instant::now();
     let engine = open_engine(lock, &store, reserve)?;
     if begun.elapsed() > SLOW_OPEN {
@@ -180,13 +181,17 @@ pub(super) fn remove_unfinished_snapshots(store: &Path) -> io::Result<()> {
     if removed { sync_folder(store) } else { Ok(()) }
 }
 
-fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
-    let folder = lock.folder().to_owned();
-    let config = sled::Config::new()
+pub(super) fn config(store: &Path) -> sled::Config {
+    sled::Config::new()
         .path(store)
         .segment_size(SEGMENT_BYTES)
         .cache_capacity(CACHE_BYTES)
-        .flush_every_ms(Some(CLEANUP_MS));
+        .flush_every_ms(Some(CLEANUP_MS))
+}
+
+fn open_engine(lock: FolderLock, store: &Path, reserve: u64) -> Result<Engine, Error> {
+    let folder = lock.folder().to_owned();
+    let config = config(store);
     let opened = catch_unwind(AssertUnwindSafe(|| config.open()))
         .map_err(|panic| explain::mismatch(&folder, store, panic_text(&*panic)))?;
     let db = opened.map_err(|error| match error {

@@ -1,6 +1,7 @@
 mod acked;
 mod damage;
 mod full_disk;
+mod guards;
 mod log_check;
 
 use std::fs::File;

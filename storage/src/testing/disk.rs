@@ -1,6 +1,6 @@
-//! Small disks, and copies of folders. The tests of crashes use it as well.
+//! Small disks. The tests of crashes use them as well.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Command;
@@ -87,18 +87,4 @@ pub(crate) fn mount_tmpfs(path: &Path, options: &str) -> bool {
     let ended = unshare().arg(program).args(["--exact", &test, "--nocapture"]).status().unwrap();
     assert!(ended.success(), "in its own namespaces: {ended}");
     false
-}
-
-/// Copies a folder while nobody writes to it.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }

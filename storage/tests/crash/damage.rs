@@ -8,7 +8,7 @@ use fastrand::Rng;
 use ghostlight_storage::{Durability, Error, SledStore, Store};
 
 use crate::child::Writer;
-use crate::disk::copy;
+use crate::copy::copy;
 use crate::verify::{Acknowledged, try_verify, verify};
 use crate::{rounds, seeded};
 

@@ -1,5 +1,7 @@
 //! SIGKILL.
 
+#![expect(clippy::disallowed_methods, reason = "real processes and disks take real time")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

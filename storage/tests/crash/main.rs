@@ -18,6 +18,8 @@
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long forms")]
 
 mod child;
+#[path = "../../src/testing/copy.rs"]
+mod copy;
 mod damage;
 #[path = "../../src/testing/disk.rs"]
 mod disk;
@@ -36,6 +38,7 @@ fn rounds(variable: &str) -> Option<u32> {
     Some(rounds.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
 }
 
+#[expect(clippy::disallowed_methods, reason = "the seed itself, where none was given")]
 fn seeded() -> (u64, Rng) {
     let seed = match std::env::var("GHOSTLIGHT_SEED") {
         Ok(seed) => seed.parse().expect("GHOSTLIGHT_SEED is a number"),

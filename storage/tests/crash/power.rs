@@ -4,6 +4,8 @@
 //! it is, and the copy is mounted, which replays the journal, and verified. The disk of this model
 //! has no volatile cache of its own.
 
+#![expect(clippy::disallowed_methods, reason = "real processes and disks take real time")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A disk in memory that stops, stalls or fails at a group of commits that the test names.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ghostlight::storage::{self, Backend, Batch, Entry, Limit, MemoryStore, Store, Versioned};
 use tokio::sync::Notify;
@@ -22,7 +22,18 @@ pub(crate) enum Fault {
 #[derive(Default)]
 struct Shared {
     groups: AtomicU64,
+    group_bytes_max: AtomicUsize,
+    reads: Mutex<Reads>,
     reached: Notify,
+}
+
+/// What was read of a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Reads {
+    gets: usize,
+    scans: usize,
+    entries: usize,
+    bytes: usize,
 }
 
 /// One life of the disk.
@@ -55,6 +66,16 @@ impl Disk {
     pub(crate) fn groups(&self) -> u64 {
         self.shared.groups.load(Ordering::Relaxed)
     }
+
+    /// The bytes of the largest group.
+    pub(crate) fn group_bytes_max(&self) -> usize {
+        self.shared.group_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// What this life has read so far.
+    pub(crate) fn reads(&self) -> Reads {
+        *self.shared.reads.lock().unwrap()
+    }
 }
 
 impl Backend for Disk {
@@ -63,6 +84,8 @@ impl Backend for Disk {
         group: Vec<Batch>,
     ) -> Result<Vec<Result<(), storage::Error>>, storage::Error> {
         let number = self.shared.groups.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = group.iter().map(Batch::bytes).sum();
+        self.shared.group_bytes_max.fetch_max(bytes, Ordering::Relaxed);
         let fault = self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
         if fault == Some(Fault::Before) {
             self.shared.reached.notify_one();
@@ -89,7 +112,11 @@ impl Backend for Disk {
     }
 
     async fn get(&mut self, key: Vec<u8>) -> Result<Option<Versioned>, storage::Error> {
-        self.store.get(&key)
+        let read = self.store.get(&key)?;
+        let mut reads = self.shared.reads.lock().unwrap();
+        reads.gets += 1;
+        reads.bytes += read.as_ref().map_or(0, |read| read.value.len());
+        Ok(read)
     }
 
     async fn scan(
@@ -98,6 +125,11 @@ impl Backend for Disk {
         after: Option<Vec<u8>>,
         limit: Limit,
     ) -> Result<Vec<Entry>, storage::Error> {
-        self.store.scan(&prefix, after.as_deref(), limit)
+        let page = self.store.scan(&prefix, after.as_deref(), limit)?;
+        let mut reads = self.shared.reads.lock().unwrap();
+        reads.scans += 1;
+        reads.entries += page.len();
+        reads.bytes += page.iter().map(|entry| entry.versioned.value.len()).sum::<usize>();
+        Ok(page)
     }
 }

@@ -1,7 +1,5 @@
 //! A store on real files, and what a killed process leaves of it after any commit.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +8,11 @@ use ghostlight::storage::{
 };
 use tempfile::TempDir;
 use tokio::sync::Notify;
+
+use self::copy::copy;
+
+#[path = "../../../storage/src/testing/copy.rs"]
+mod copy;
 
 /// One life of a folder. Right after a commit that the test names, and before anybody is told of
 /// it, its files are copied: that is what a SIGKILL at this moment leaves. Then the life stands
@@ -64,6 +67,7 @@ impl Backend for Life {
         let number = self.shared.groups.fetch_add(1, Ordering::Relaxed) + 1;
         if self.killed_after == Some(number) {
             let image = tempfile::tempdir().unwrap();
+            // Nobody writes meanwhile: the store is idle between two groups.
             copy(self.folder.path(), image.path());
             *self.shared.image.lock().unwrap() = Some(image);
             self.shared.reached.notify_one();
@@ -90,18 +94,4 @@ impl Backend for Life {
 pub(crate) fn keys(store: &dyn Store) -> Vec<Vec<u8>> {
     let all = Limit { entries: usize::MAX, bytes: usize::MAX };
     store.scan(b"", None, all).unwrap().into_iter().map(|entry| entry.key).collect()
-}
-
-/// Copies the files while nobody writes to them: the store is idle between two groups.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }

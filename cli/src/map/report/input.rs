@@ -7,6 +7,7 @@ use ghostlight::RunInfo;
 use serde_json::{Value, json};
 
 use crate::batch::Text;
+use crate::shown::shorten;
 
 /// The most characters of an input that are shown.
 const SHOWN_MAX: usize = 200;
@@ -23,11 +24,11 @@ pub(in crate::map) struct Input {
 impl Input {
     /// An input of which no more is known than this beginning.
     pub(in crate::map) fn beginning(input: &Text) -> Self {
-        Self { text: shorten(&input.display()).into(), base64: None }
+        Self { text: shorten(&input.display(), SHOWN_MAX).into(), base64: None }
     }
 
     pub(in crate::map) fn new(input: &Text) -> Self {
-        let text = shorten(&input.display());
+        let text = shorten(&input.display(), SHOWN_MAX);
         let base64 = match input {
             Text::Text(whole) if *whole == text => None,
             input => Some(input.base64().into()),
@@ -37,7 +38,8 @@ impl Input {
 
     /// The input of a run whose source does not have it any more.
     pub(in crate::map) fn of_run(run: &RunInfo) -> Self {
-        let text = run.input_preview.as_ref().and_then(Value::as_str).map(shorten);
+        let text =
+            run.input_preview.as_ref().and_then(Value::as_str).map(|text| shorten(text, SHOWN_MAX));
         let base64 = crate::batch::exact_input(run).map(Arc::from);
         Self { text: text.unwrap_or_default().into(), base64 }
     }
@@ -67,13 +69,6 @@ impl Deref for Input {
 
     fn deref(&self) -> &str {
         &self.text
-    }
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_MAX) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
     }
 }
 

@@ -53,6 +53,7 @@ async fn a_fence_stops_even_the_group_that_waits_for_the_disk() {
 /// acknowledged, or read, is there afterwards, and nothing is written after the crash.
 #[tokio::test(start_paused = true)]
 async fn whatever_was_told_before_a_crash_is_true_after_it() {
+    #[expect(clippy::disallowed_methods, reason = "the seeds themselves")]
     let first = fastrand::u64(..1 << 40);
     for seed in first..first + 200 {
         let mut rng = fastrand::Rng::with_seed(seed);
