@@ -12,14 +12,15 @@ use crate::child::{Line, Writer};
 use crate::verify::{Acknowledged, verify};
 use crate::{rounds, seeded};
 
-const ROUNDS: u32 = 15;
-/// So many rounds share one folder, so that stores of every age are killed.
-const ROUNDS_A_FOLDER: u32 = 10;
+/// Kills during commits, beside which there are others during opens: half as many, by chance.
+const ROUNDS: u32 = 10;
+/// So many kills share one folder, so that stores of every age are killed.
+const KILLS_A_FOLDER: u32 = 10;
 const WRITERS: u8 = 16;
 
 #[derive(Debug, Default)]
 struct Figures {
-    kills: u32,
+    kills_while_committing: u32,
     kills_while_opening: u32,
     unfinished_snapshots: u32,
     acknowledged: u64,
@@ -32,8 +33,12 @@ fn what_was_acknowledged_survives_kills() {
     let mut figures = Figures::default();
     let mut disk = tempfile::tempdir().unwrap();
     let mut acknowledged = Acknowledged::default();
-    for round in 0..rounds("GHOSTLIGHT_KILL_ROUNDS").unwrap_or(ROUNDS) {
-        if round % ROUNDS_A_FOLDER == 0 {
+    let rounds = rounds("GHOSTLIGHT_KILL_ROUNDS").unwrap_or(ROUNDS);
+    for kill in 0.. {
+        if figures.kills_while_committing == rounds {
+            break;
+        }
+        if kill % KILLS_A_FOLDER == 0 {
             disk = tempfile::tempdir().unwrap();
             acknowledged = Acknowledged::default();
         }
@@ -43,16 +48,16 @@ fn what_was_acknowledged_survives_kills() {
             let before = acknowledged.count;
             kill_while_writing(&folder, durability, &mut rng, &mut acknowledged);
             figures.acknowledged += acknowledged.count - before;
+            figures.kills_while_committing += 1;
         } else {
             kill_while_opening(&folder, durability, &mut rng, &mut acknowledged);
             figures.kills_while_opening += 1;
         }
-        figures.kills += 1;
         figures.unfinished_snapshots += u32::from(has_unfinished_snapshot(&folder));
 
         let begun = Instant::now();
         let store = SledStore::open(&folder, durability)
-            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+            .unwrap_or_else(|error| panic!("kill {kill}: {error}"));
         figures.slowest_open = figures.slowest_open.max(begun.elapsed());
         verify(&store, WRITERS, &acknowledged);
     }
@@ -71,7 +76,7 @@ fn kill_while_writing(
     assert_eq!(child.lines.recv().unwrap(), Line::Opened);
     let refused = SledStore::open(folder, durability).map(drop).unwrap_err();
     assert!(matches!(refused, Error::Locked { pid, .. } if pid == child.process.id()), "{refused}");
-    for _ in 0..rng.u32(..1500) {
+    for _ in 0..rng.u32(1..1500) {
         acknowledged.note(&child.lines.recv().unwrap());
     }
     // Acknowledgements come in groups; the kill shall not always come behind one.

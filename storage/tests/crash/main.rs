@@ -3,12 +3,15 @@
 //! `cargo test` runs short forms. The long ones, with the figures they end with:
 //!
 //! ```text
-//! GHOSTLIGHT_KILL_ROUNDS=150 cargo test -p ghostlight-storage --test crash kill -- --nocapture
+//! GHOSTLIGHT_KILL_ROUNDS=100 cargo test -p ghostlight-storage --test crash kill -- --nocapture
 //! GHOSTLIGHT_OPENING_ROUNDS=45 cargo test -p ghostlight-storage --test crash opening -- --nocapture
 //! GHOSTLIGHT_POWER_ROUNDS=150 cargo test -p ghostlight-storage --test crash power -- --nocapture
 //! GHOSTLIGHT_DAMAGE_ROUNDS=1500 cargo test -p ghostlight-storage --test crash damage -- --nocapture
 //! GHOSTLIGHT_FULL_DISK_ROUNDS=40 cargo test -p ghostlight-storage --test crash full_disk -- --nocapture
 //! ```
+//!
+//! The rounds of the first are kills while batches are being committed; half as many while the store opens
+//! come on top.
 //!
 //! `GHOSTLIGHT_SEED` repeats the choices of an earlier run (not the timing). The power cuts need
 //! root, loop devices, mkfs.ext4 and half a GiB in /dev/shm, and have no short form. The full disk
