@@ -8,6 +8,7 @@
 //!     cargo test -p ghostlight-cli --test map every_file -- --nocapture
 //! ```
 
+#![expect(clippy::disallowed_methods, reason = "real processes, killed in real time")]
 #![expect(clippy::print_stdout, reason = "the seed, and the figures of the long form")]
 
 use std::collections::BTreeSet;
