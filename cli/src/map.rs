@@ -49,9 +49,7 @@ type Watching = JoinSet<Result<(), Fatal>>;
 pub(crate) async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
     let mut start = Start::new(&args.place.data);
     let ended = start_and_run(args, &mut start).await;
-    if ended.is_err() {
-        start.undo().await;
-    }
+    start.undo().await;
     ended
 }
 
@@ -132,7 +130,7 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
             sys::set_open_files(Some(limit))?;
         }
         drop(port);
-        return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
+        return spool::detach(&args, &name, &cwd, feed, lock, start, &mut signals).await;
     }
 
     let launches = Arc::new(Launches::default());

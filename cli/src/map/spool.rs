@@ -18,6 +18,7 @@ use self::folder::{Put, SpoolFile, SpoolFolder};
 use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
+use super::start::{Start, UNDO_WAIT};
 use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Made, Text, no_batch};
 use crate::fatal::{Fatal, absolute};
@@ -106,12 +107,13 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
 pub(super) async fn detach(
     args: &MapArgs,
     batch: &str,
-    data: &Path,
     cwd: &Path,
     feed: Feed,
     lock: FolderLock,
+    started: &mut Start,
     signals: &mut Signals,
 ) -> Result<ExitCode, Fatal> {
+    let data = lock.folder().to_owned();
     let file = SpoolFile::new(
         args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         Text::from(cwd.as_os_str()),
@@ -119,16 +121,28 @@ pub(super) async fn detach(
         args.max_attempts.unwrap_or(MAX_ATTEMPTS),
         args.no_sync,
     );
-    let folder = SpoolFolder::new(spool_of(data, batch));
-    let putting =
-        tokio::task::spawn_blocking(move || folder.put(feed, file).map(|put| (folder, put)));
-    let (folder, put) = tokio::select! {
+    let folder = SpoolFolder::new(spool_of(&data, batch));
+    let stopper = feed.stopper();
+    // It has the lock as long as it writes, whoever waits for it.
+    let mut putting =
+        tokio::task::spawn_blocking(move || folder.put(feed, file).map(|put| (folder, put, lock)));
+    let (folder, put, lock) = tokio::select! {
         biased;
-        // Nothing refers to inputs that are not whole.
-        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-        put = putting => put??,
+        stop = signals.next() => {
+            stopper.stop();
+            let undone = async {
+                if let Ok(Ok((folder, put, lock))) = putting.await {
+                    undo(folder, put, lock).await?;
+                }
+                Ok::<_, Fatal>(())
+            };
+            // The exit status says that nothing is to come of it, however slow the disk is.
+            let _ = tokio::time::timeout(UNDO_WAIT, undone).await;
+            return Ok(ExitCode::from(stop.code()));
+        }
+        put = &mut putting => put??,
     };
-    tokio::select! {
+    let begun = tokio::select! {
         biased;
         // Whether it goes on is for the background program to say now.
         stop = signals.next() => {
@@ -136,8 +150,22 @@ pub(super) async fn detach(
             let _ = writeln!(std::io::stderr(), "ghostlight: batch {batch} {text}");
             Ok(ExitCode::from(stop.code()))
         }
-        begun = begin(args, batch, data, lock, folder, put) => begun,
+        begun = begin(args, batch, &data, lock, folder, put) => begun,
+    };
+    if begun.is_ok() {
+        started.begun();
     }
+    begun
+}
+
+/// Takes back what was put aside; returns whether it did.
+async fn undo(folder: SpoolFolder, put: Put, lock: FolderLock) -> Result<bool, Fatal> {
+    let undo = move || {
+        let undone = folder.undo(put);
+        drop(lock);
+        undone
+    };
+    tokio::task::spawn_blocking(undo).await?
 }
 
 /// Starts the background program with what was put aside, which is undone if it ends at once.
@@ -159,15 +187,7 @@ async fn begin(
         Err(NotStarted { why, ended: false }) => Err(why),
         Err(NotStarted { why, ended: true }) => {
             // Nobody was told that they are put aside.
-            let undone = async {
-                let lock = owner::take(data).await?;
-                tokio::task::spawn_blocking(move || {
-                    let undone = folder.undo(put);
-                    drop(lock);
-                    undone
-                })
-                .await?
-            };
+            let undone = async { undo(folder, put, owner::take(data).await?).await };
             match undone.await {
                 Ok(true) => Err(why),
                 Ok(false) => Err(Fatal::new(format!(

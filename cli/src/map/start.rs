@@ -1,10 +1,14 @@
 //! What a start has made, for taking it back where it is refused.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
 
 use crate::batch::Made;
+
+/// How long the disk may take to undo a start.
+pub(super) const UNDO_WAIT: Duration = Duration::from_secs(5);
 
 /// A start that may still be refused: nothing has been dispatched.
 pub(super) struct Start {
@@ -52,10 +56,12 @@ impl Start {
     }
 
     /// Takes back what was made, once the folder is free; as much of it as nobody else uses by now.
+    /// Does nothing once something has [begun](Self::begun).
     pub(super) async fn undo(self) {
         if self.is_open {
-            // Why the start was refused is what the user has to know.
-            let _ = tokio::task::spawn_blocking(move || self.undo_now()).await;
+            let undo = tokio::task::spawn_blocking(move || self.undo_now());
+            // Why there was no start is what the user has to know, however slow the disk is.
+            let _ = tokio::time::timeout(UNDO_WAIT, undo).await;
         }
     }
 
