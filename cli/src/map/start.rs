@@ -84,3 +84,23 @@ impl Start {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::Intent;
+
+    #[tokio::test]
+    async fn another_one_that_waits_is_not_in_the_way() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        let mut start = Start::new(&data);
+        let lock = FolderLock::acquire(&data).unwrap();
+        start.locked(&data);
+        let waits = Intent::declare(&data);
+        drop(lock);
+        start.undo().await;
+        drop(waits);
+        assert!(!data.exists());
+    }
+}
