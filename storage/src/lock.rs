@@ -429,6 +429,7 @@ mod tests {
         std::fs::write(folder.path().join("lock"), "no number").unwrap();
         let refused = FolderLock::acquire(folder.path()).unwrap_err();
         assert!(matches!(refused, Error::Locked { pid: 0, .. }), "{refused}");
+        assert!(refused.to_string().contains(" is in use by another process; "), "{refused}");
     }
 
     #[test]
