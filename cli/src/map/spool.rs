@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, ExitCode};
+use std::process::{Child, Command as Process, ExitCode};
 use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
@@ -177,14 +177,20 @@ async fn begin(
     folder: SpoolFolder,
     put: Put,
 ) -> Result<ExitCode, Fatal> {
-    match start(args, batch, data, lock).await {
+    let started = match start(args, batch, data, lock) {
+        Ok(child) => wait_for_answer(child, batch, data).await,
+        Err(why) => Err(NotStarted { why, ended: true }),
+    };
+    match started {
         Ok(said) => {
             tokio::task::spawn_blocking(move || folder.keep(put)).await?;
             // The batch goes on whether anybody reads this or not.
             let _ = writeln!(std::io::stdout(), "{said}");
             Ok(ExitCode::SUCCESS)
         }
-        Err(NotStarted { why, ended: false }) => Err(why),
+        Err(NotStarted { why, ended: false }) => {
+            Err(Fatal::new(format!("{why}; batch {batch} may go on in the background")))
+        }
         Err(NotStarted { why, ended: true }) => {
             // Nobody was told that they are put aside.
             let undone = async { undo(folder, put, owner::take(data).await?).await };
@@ -209,19 +215,14 @@ struct NotStarted {
 }
 
 impl<E: Into<Fatal>> From<E> for NotStarted {
-    /// Before there was one.
+    /// What it does is not known.
     fn from(error: E) -> Self {
-        Self { why: error.into(), ended: true }
+        Self { why: error.into(), ended: false }
     }
 }
 
-/// Starts the background program, and returns what there is to say once it goes on.
-async fn start(
-    args: &MapArgs,
-    batch: &str,
-    data: &Path,
-    lock: FolderLock,
-) -> Result<String, NotStarted> {
+/// Starts the background program.
+fn start(args: &MapArgs, batch: &str, data: &Path, lock: FolderLock) -> Result<Child, Fatal> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
     process.arg0(NAME);
@@ -236,9 +237,12 @@ async fn start(
     }
     // The folder is its own from the beginning: nobody else gets it in between.
     process.stdin(lock.hand_over()?).stdout(log.try_clone()?).stderr(log);
-    let mut child = process.spawn()?;
-    // Its copies of those files must not outlive the child.
-    drop(process);
+    // Its own copies of those files do not outlive this function.
+    Ok(process.spawn()?)
+}
+
+/// Returns what there is to say once the background program goes on.
+async fn wait_for_answer(mut child: Child, batch: &str, data: &Path) -> Result<String, NotStarted> {
     let began = tokio::time::Instant::now();
     loop {
         if owner::is_owner(data, child.id()).await? {
@@ -256,7 +260,7 @@ async fn start(
             let text = std::fs::read_to_string(data.join("map.log")).unwrap_or_default();
             let last = text.lines().last().unwrap_or("it said nothing");
             let why = format!("the background program ended at once ({status}): {last}");
-            return Err(Fatal::new(why).into());
+            return Err(NotStarted { why: Fatal::new(why), ended: true });
         }
         if began.elapsed() > ANSWER_WAIT {
             let (id, log) = (child.id(), data.join("map.log"));
@@ -264,5 +268,22 @@ async fn start(
             return Err(NotStarted { why, ended: false });
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_cannot_be_looked_at_may_go_on() {
+        let data = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("lock", data.path().join("lock")).unwrap();
+        let mut program = Process::new("cat");
+        let mut child = program.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        let said = wait_for_answer(child, "b", data.path()).await;
+        assert!(matches!(said, Err(NotStarted { ended: false, .. })));
+        drop(input);
     }
 }
