@@ -48,7 +48,14 @@ type Watching = JoinSet<Result<(), Fatal>>;
 /// Usage and environment errors, before anything is written.
 pub(crate) async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
     let mut start = Start::new(&args.place.data);
-    let ended = start_and_run(args, &mut start).await;
+    let is_session = args.session;
+    let mut ended = start_and_run(args, &mut start).await;
+    if let Err(fatal) = &mut ended
+        && is_session
+        && start.has_begun
+    {
+        fatal.code = spool::BROKEN_OFF;
+    }
     start.undo().await;
     ended
 }

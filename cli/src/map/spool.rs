@@ -31,6 +31,10 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The name of the background program in process listings, whose file is found by another one.
 const NAME: &str = "ghostlight";
 
+/// The exit status of a background program that failed after it had begun: its inputs are not taken
+/// back then. Nobody but who has started it sees it.
+pub(super) const BROKEN_OFF: u8 = 3;
+
 /// A batch that was spooled before.
 pub(super) struct Spooled {
     folder: SpoolFolder,
@@ -179,7 +183,7 @@ async fn begin(
 ) -> Result<ExitCode, Fatal> {
     let started = match start(args, batch, data, lock) {
         Ok(child) => wait_for_answer(child, batch, data).await,
-        Err(why) => Err(NotStarted { why, ended: true }),
+        Err(why) => Err(NotStarted::Refused(why)),
     };
     match started {
         Ok(said) => {
@@ -188,10 +192,13 @@ async fn begin(
             let _ = writeln!(std::io::stdout(), "{said}");
             Ok(ExitCode::SUCCESS)
         }
-        Err(NotStarted { why, ended: false }) => {
+        Err(NotStarted::Unknown(why)) => {
             Err(Fatal::new(format!("{why}; batch {batch} may go on in the background")))
         }
-        Err(NotStarted { why, ended: true }) => {
+        Err(NotStarted::BrokenOff(why)) => {
+            Err(Fatal::new(format!("{why}; its inputs stay put aside for this command")))
+        }
+        Err(NotStarted::Refused(why)) => {
             // Nobody was told that they are put aside.
             let undone = async { undo(folder, put, owner::take(data).await?).await };
             match undone.await {
@@ -208,16 +215,19 @@ async fn begin(
 }
 
 /// The background program does not go on with the batch.
-struct NotStarted {
-    why: Fatal,
-    /// It is not there any more.
-    ended: bool,
+#[derive(Debug)]
+enum NotStarted {
+    /// It is not there any more, and has begun nothing.
+    Refused(Fatal),
+    /// It is not there any more, and may have begun runs of the inputs.
+    BrokenOff(Fatal),
+    /// What it does is not known.
+    Unknown(Fatal),
 }
 
 impl<E: Into<Fatal>> From<E> for NotStarted {
-    /// What it does is not known.
     fn from(error: E) -> Self {
-        Self { why: error.into(), ended: false }
+        Self::Unknown(error.into())
     }
 }
 
@@ -260,12 +270,15 @@ async fn wait_for_answer(mut child: Child, batch: &str, data: &Path) -> Result<S
             let text = std::fs::read_to_string(data.join("map.log")).unwrap_or_default();
             let last = text.lines().last().unwrap_or("it said nothing");
             let why = format!("the background program ended at once ({status}): {last}");
-            return Err(NotStarted { why: Fatal::new(why), ended: true });
+            return Err(match status.code() {
+                Some(2) => NotStarted::Refused(Fatal::new(why)),
+                _ => NotStarted::BrokenOff(Fatal::new(why)),
+            });
         }
         if began.elapsed() > ANSWER_WAIT {
             let (id, log) = (child.id(), data.join("map.log"));
             let why = Fatal::new(format!("process {id} does not answer; see {}", log.display()));
-            return Err(NotStarted { why, ended: false });
+            return Err(NotStarted::Unknown(why));
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -283,7 +296,23 @@ mod tests {
         let mut child = program.stdin(std::process::Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();
         let said = wait_for_answer(child, "b", data.path()).await;
-        assert!(matches!(said, Err(NotStarted { ended: false, .. })));
+        assert!(matches!(said, Err(NotStarted::Unknown(_))), "{said:?}");
         drop(input);
+    }
+
+    #[tokio::test]
+    async fn only_a_program_that_was_refused_has_begun_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        for (script, is_refused) in
+            [("exit 2", true), ("exit 3", false), ("exit 143", false), ("kill -KILL $$", false)]
+        {
+            let child = Process::new("sh").args(["-c", script]).spawn().unwrap();
+            let said = wait_for_answer(child, "b", data.path()).await;
+            match said {
+                Err(NotStarted::Refused(_)) => assert!(is_refused, "{script}"),
+                Err(NotStarted::BrokenOff(_)) => assert!(!is_refused, "{script}"),
+                other => panic!("{script}: {other:?}"),
+            }
+        }
     }
 }

@@ -16,8 +16,9 @@ pub(super) struct Start {
     had_folder: bool,
     had_lock: bool,
     batch: Option<NewBatch>,
-    /// We have had the folder, and nothing has begun.
-    is_open: bool,
+    /// We have had the folder.
+    was_locked: bool,
+    pub(super) has_begun: bool,
 }
 
 struct NewBatch {
@@ -35,14 +36,15 @@ impl Start {
             had_folder: data.try_exists().unwrap_or(true),
             had_lock: data.join("lock").try_exists().unwrap_or(true),
             batch: None,
-            is_open: false,
+            was_locked: false,
+            has_begun: false,
         }
     }
 
     /// The folder was locked. `data`: by a path that stays right.
     pub(super) fn locked(&mut self, data: &Path) {
         data.clone_into(&mut self.data);
-        self.is_open = true;
+        self.was_locked = true;
     }
 
     /// A batch was bound that was not known before.
@@ -52,13 +54,13 @@ impl Start {
 
     /// From now on nothing is taken back.
     pub(super) fn begun(&mut self) {
-        self.is_open = false;
+        self.has_begun = true;
     }
 
     /// Takes back what was made, once the folder is free; as much of it as nobody else uses by now.
     /// Does nothing once something has [begun](Self::begun).
     pub(super) async fn undo(self) {
-        if self.is_open {
+        if self.was_locked && !self.has_begun {
             let undo = tokio::task::spawn_blocking(move || self.undo_now());
             // Why there was no start is what the user has to know, however slow the disk is.
             let _ = tokio::time::timeout(UNDO_WAIT, undo).await;
