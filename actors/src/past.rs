@@ -95,7 +95,7 @@ impl Past {
     /// Reads the whole log of a run, a page at a time; chunks are passed over.
     pub(crate) async fn read(committer: &Committer, run: RunKey) -> Result<Self, storage::Error> {
         let mut past = Self::default();
-        let mut after = None;
+        let (mut after, mut next) = (None, 0);
         loop {
             let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
             let Some(last) = page.last() else {
@@ -105,9 +105,15 @@ impl Past {
             after = Some(last.key.clone());
             for entry in page {
                 let key = Key::from_bytes(entry.key);
+                // Without a result that was recorded its step would be executed again.
+                if key.log_position() != Some(next) {
+                    let why = format!("record {next} of the log is missing before it");
+                    return Err(storage::Error::Corrupt { key: key.to_string(), why });
+                }
+                next += 1;
                 let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;
                 if record.entries.iter().any(brings_on) {
-                    past.progress_end = key.log_position().unwrap_or(0) + 1;
+                    past.progress_end = next;
                 }
                 for mut entry in record.entries {
                     if !matches!(entry, LogEntry::Chunk { .. }) {

@@ -75,6 +75,20 @@ struct Passed {
     resting: BTreeSet<Vec<u8>>,
 }
 
+impl Passed {
+    /// Reports a timer that cannot be told of, once; whatever else has failed is returned.
+    fn unreadable(&mut self, key: Key, error: storage::Error) -> Result<(), storage::Error> {
+        use storage::Error::{Corrupt, TooNew};
+        if !matches!(error, Corrupt { .. } | TooNew { .. }) {
+            return Err(error);
+        }
+        if self.unreadable.insert(key.into_bytes()) {
+            tracing::error!(%error, "a timer that is due wakes nobody");
+        }
+        Ok(())
+    }
+}
+
 /// Tells the parents of all runs that are due, and returns how long the next one takes. A timer that
 /// cannot be read keeps none of the others.
 async fn wake_due(
@@ -110,18 +124,16 @@ async fn wake_due(
                         || node.live.is_left(RunKey::new(&parent, &run_id))
                         || passed.resting.contains(key.as_bytes()) => {}
                 Ok((parent, run_id)) => {
-                    if node.rests_run(&parent, RunKey::new(&parent, &run_id)).await? {
-                        passed.resting.insert(key.into_bytes());
-                        continue;
-                    }
-                    told = true;
-                    node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
-                }
-                Err(error) => {
-                    if passed.unreadable.insert(key.into_bytes()) {
-                        tracing::error!(%error, "a timer that is due wakes nobody");
+                    match node.rests_run(&parent, RunKey::new(&parent, &run_id)).await {
+                        Ok(true) => _ = passed.resting.insert(key.into_bytes()),
+                        Ok(false) => {
+                            told = true;
+                            node.send(&parent, AgentMsg::Run(run_id, RunRequest::Wake));
+                        }
+                        Err(error) => passed.unreadable(key, error)?,
                     }
                 }
+                Err(error) => passed.unreadable(key, error)?,
             }
         }
     }

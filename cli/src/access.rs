@@ -75,8 +75,11 @@ impl Folder {
             }
             let folder = self.path.clone();
             let acquire = move || match Intent::is_declared(&folder) {
-                // An owner that waits goes first. Nobody knows who.
-                true => Err(storage::Error::Locked { folder, pid: 0 }),
+                // An owner that waits goes first, and waits for whoever has the folder.
+                true => {
+                    let pid = FolderLock::owner(&folder).ok().flatten().unwrap_or(0);
+                    Err(storage::Error::Locked { folder, pid })
+                }
                 false => FolderLock::acquire_existing(folder),
             };
             match tokio::task::spawn_blocking(acquire).await? {
@@ -365,7 +368,14 @@ mod tests {
         let at_once = async || folder.access_within(Duration::ZERO).await;
         let intent = Intent::declare(dir.path()).unwrap();
         assert!(Intent::declare(dir.path()).is_none());
-        assert!(at_once().await.is_err());
+        let refused = async || at_once().await.err().unwrap().message;
+        let text = refused().await;
+        assert!(text.contains(" is in use by another process; "), "{text}");
+        let owner = FolderLock::acquire(dir.path()).unwrap();
+        let text = refused().await;
+        let pid = std::process::id();
+        assert!(text.contains(&format!(" is in use by process {pid}; ")), "{text}");
+        drop(owner);
         drop(intent);
         assert!(matches!(at_once().await, Ok(Access::Direct(_))));
     }

@@ -19,7 +19,13 @@ pub(crate) struct Intent {
 
 impl Intent {
     /// Declares it; `None` if another owner waits already, or the file cannot be made. Blocks.
+    ///
+    /// A folder without a store has no readers to keep out, and whoever has made it may yet remove it:
+    /// the file would be in the way.
     pub(crate) fn declare(data: &Path) -> Option<Self> {
+        if !data.join("store").exists() {
+            return None;
+        }
         let file = File::create(data.join(NAME)).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(Self { _file: file })

@@ -48,10 +48,15 @@ type Watching = JoinSet<Result<(), Fatal>>;
 /// Usage and environment errors, before anything is written.
 pub(crate) async fn map(args: MapArgs) -> Result<ExitCode, Fatal> {
     let mut start = Start::new(&args.place.data);
-    let ended = start_and_run(args, &mut start).await;
-    if ended.is_err() {
-        start.undo().await;
+    let is_session = args.session;
+    let mut ended = start_and_run(args, &mut start).await;
+    if let Err(fatal) = &mut ended
+        && is_session
+        && start.has_begun
+    {
+        fatal.code = spool::BROKEN_OFF;
     }
+    start.undo().await;
     ended
 }
 
@@ -132,7 +137,7 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
             sys::set_open_files(Some(limit))?;
         }
         drop(port);
-        return spool::detach(&args, &name, &data, &cwd, feed, lock, &mut signals).await;
+        return spool::detach(&args, &name, &cwd, feed, lock, start, &mut signals).await;
     }
 
     let launches = Arc::new(Launches::default());

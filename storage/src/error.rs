@@ -64,7 +64,7 @@ pub enum Error {
         known: u32,
     },
     /// Another process owns the folder.
-    #[error("{} is in use by process {pid}; stop it, or use another folder", folder.display())]
+    #[error("{} is in use by {}; stop it, or use another folder", folder.display(), process(*pid))]
     Locked {
         /// The data folder.
         folder: PathBuf,
@@ -103,6 +103,13 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+fn process(pid: u32) -> String {
+    match pid {
+        0 => "another process".into(),
+        pid => format!("process {pid}"),
+    }
 }
 
 impl fmt::Debug for Error {

@@ -34,26 +34,22 @@ impl FolderLock {
     /// [`Error::Open`] if the folder cannot be used.
     pub fn acquire(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let given = folder.as_ref();
+        let failed = |error: &std::io::Error| Error::Open { folder: given.into(), why: why(error) };
+        let mut left = TIMES_REMOVED_MAX;
         let (folder, mut file) = loop {
             make_folder(given)?;
-            // The engine must find its files even if the working directory changes later.
-            let folder = given
-                .canonicalize()
-                .map_err(|error| Error::Open { folder: given.into(), why: why(&error) })?;
-            let failed =
-                |error: std::io::Error| Error::Open { folder: folder.clone(), why: why(&error) };
-            let path = folder.join("lock");
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)
-                .map_err(failed)?;
+            let (folder, mut file) = match open(given) {
+                Ok(opened) => opened,
+                // Who has made the folder may remove it again once the lock is discarded.
+                Err(error) if error.kind() == ErrorKind::NotFound && left > 0 => {
+                    left -= 1;
+                    continue;
+                }
+                Err(error) => return Err(failed(&error)),
+            };
             lock(&folder, &mut file)?;
             // An owner may have discarded the file since it was opened: who is next makes another.
-            if is_at(&file, &path).map_err(failed)? {
+            if is_at(&file, &folder.join("lock")).map_err(|error| failed(&error))? {
                 break (folder, file);
             }
         };
@@ -177,6 +173,19 @@ impl Drop for FolderLock {
         // replaced its image shares the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
+}
+
+/// How often a folder may be removed between being made and being opened.
+const TIMES_REMOVED_MAX: usize = 100;
+
+/// Opens the file of a folder's lock, or makes it; returns the folder as an absolute path: the engine
+/// must find its files even if the working directory changes later.
+fn open(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+    let folder = folder.canonicalize()?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(folder.join("lock"))?;
+    Ok((folder, file))
 }
 
 /// Whether a path leads to this very file.

@@ -145,6 +145,48 @@ async fn a_corrupt_run_is_a_typed_error_and_others_go_on() {
     }
 }
 
+/// Code whose result is lost is not entered: its step would be executed again.
+#[tokio::test(start_paused = true)]
+async fn a_missing_result_is_a_typed_error_and_executes_nothing_again() {
+    let parent = AgentPath::root("Assistant", "a").unwrap();
+    let run = RunKey::new(&parent, &"r".parse().unwrap());
+    let executed = Arc::new(AtomicU64::new(0));
+    let child = || {
+        let executed = Arc::clone(&executed);
+        code(move |cx, _| {
+            let executed = Arc::clone(&executed);
+            Box::pin(async move {
+                for step in 0..3_u64 {
+                    let body = async || {
+                        executed.fetch_add(1, Ordering::Relaxed);
+                        Ok(())
+                    };
+                    cx.step(("step", step), body).await?;
+                }
+                cx.sleep(Duration::from_secs(3600)).await;
+                Ok(json!("done"))
+            })
+        })
+    };
+    let data = Data::new();
+    let system = data.start(child()).await;
+    assistant(&system).start::<Code>(json!(1)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    system.crash().await;
+    let store = data.store.reopen();
+    let limit = storage::Limit { entries: 10, bytes: 1 << 20 };
+    let log = store.scan(StoreKey::log(run).as_bytes(), None, limit).unwrap();
+    let second = log.into_iter().nth(2).unwrap();
+    store.commit(&[Batch::new().delete(second.key)]).unwrap()[0].as_ref().unwrap();
+    drop(store);
+
+    let system = data.start(child()).await;
+    let again = assistant(&system).run::<Code>(json!(1)).id("r");
+    let error = timeout(LIMIT, again).await.expect("an answer").unwrap_err();
+    assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
+    assert_eq!(executed.load(Ordering::Relaxed), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cancel_passes_over_a_child_that_cannot_be_read() {
     let store = MemoryStore::new();

@@ -1,8 +1,8 @@
 //! A system that goes on with the runs of one agent alone.
 
 use ghostlight::prelude::*;
-use ghostlight::protocol::RunKey;
-use ghostlight::storage::{Key as StoreKey, MemoryStore};
+use ghostlight::protocol::{AgentKey, RunKey};
+use ghostlight::storage::{Batch, Key as StoreKey, MemoryStore, Store};
 use ghostlight::{AgentPath, Error, Lookup, RunFilter, SystemBuilder};
 
 use crate::bench::{Bench, Capped, Do, Worker, aborted, bounded, hold, say};
@@ -219,6 +219,29 @@ async fn what_this_system_has_begun_goes_on_when_its_agent_crashes() {
             bench.open("start");
         });
         started.unwrap().outcome().await.unwrap().completed().unwrap();
+    })
+    .await;
+}
+
+/// The timer of a run that rests, and whose row cannot be read, is due before all others.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_run_that_rests_keeps_no_timer() {
+    bounded(async {
+        let (store, worker) = (MemoryStore::new(), Worker::default());
+        let (system, capped, bench) = started(&store, &worker, None).await;
+        capped.start::<Worker>(Do::Sleep(60)).id("bad").await.unwrap();
+        bench.seen("leave bad", 1).await;
+        system.crash().await;
+        let store = store.reopen();
+        let (system, _, _bench) = started(&store, &worker, Some("b")).await;
+        let parent: AgentPath = "Capped:a".parse().unwrap();
+        let run = RunKey::new(&parent, &"bad".parse().unwrap());
+        let row = StoreKey::live(AgentKey::from(&parent), run);
+        let damage = Batch::new().put(row.into_bytes(), b"no record".to_vec());
+        store.commit(&[damage]).unwrap()[0].as_ref().unwrap();
+        let other = system.agent::<Capped>("b").unwrap();
+        let good = other.run::<Worker>(Do::Sleep(3600)).id("good").await.unwrap();
+        good.completed().unwrap();
     })
     .await;
 }

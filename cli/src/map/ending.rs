@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ghostlight::System;
+use tokio::task::JoinSet;
 
 use super::Watching;
 use super::owner::{Control, Files};
@@ -65,10 +66,13 @@ impl Ending {
             Err(Stop::Interrupt) => self.drain().await,
             // The commands go on under their shims, and the next `map` takes them over.
             Err(stop) => {
-                self.control.close().await;
-                self.system.crash().await;
+                let Self { control, reporter, system, signals, watching, .. } = self;
+                let closing = async {
+                    control.close().await;
+                    system.crash().await;
+                };
                 let code = ExitCode::from(stop.code());
-                let printed = print_rest(self.reporter, self.watching, self.signals, true).await;
+                let printed = close(closing, reporter, watching, signals, true).await;
                 match stop {
                     Stop::Fatal(fatal) => Err(fatal),
                     _ => printed.map(|()| code),
@@ -99,9 +103,10 @@ impl Ending {
         };
         let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
         let mut recorded = stop.is_none();
+        let mut stops = JoinSet::new();
         if let Some(Stop::Interrupt) = stop {
             // Their runs record it and leave memory, which is what is waited for.
-            let mut stops = self.launches.stop_all();
+            stops = self.launches.stop_all();
             let stopped = async {
                 // A panic in one is no reason to leave the others alone.
                 while stops.join_next().await.is_some() {}
@@ -113,25 +118,29 @@ impl Ending {
                 () = tokio::time::sleep(STOP_WAIT) => false,
                 () = stopped => true,
             };
+        }
+        let Self { control, reporter, system, signals, watching, .. } = self;
+        let closing = async {
             // Before the next owner takes over what is not killed yet.
             stops.shutdown().await;
-        }
-        // Before the folder is let go, whose next owner has a socket of its own.
-        self.control.close().await;
-        match recorded {
-            true => _ = self.system.shutdown().await,
-            false => self.system.crash().await,
-        }
+            // Before the folder is let go, whose next owner has a socket of its own.
+            control.close().await;
+            match recorded {
+                true => _ = system.shutdown().await,
+                false => system.crash().await,
+            }
+        };
         let at_once = code != INTERRUPTED;
-        print_rest(self.reporter, self.watching, self.signals, at_once).await?;
+        close(closing, reporter, watching, signals, at_once).await?;
         Ok(ExitCode::from(code))
     }
 }
 
-/// Lets the watchers print what they have, once the system that they watch has stopped, and says that
-/// this is not all. Whoever reads our output may have stopped reading: a signal ends that wait, and so
-/// does time, `at_once`.
-async fn print_rest(
+/// Stops the system, by `closing`, lets those who watched it print what they have, and says that this
+/// is not all. The disk may hang, and whoever reads our output may have stopped reading: a signal ends
+/// those waits. So does time that of printing, `at_once`.
+async fn close(
+    closing: impl Future<Output = ()>,
     reporter: Reporter,
     mut watching: Watching,
     mut signals: Signals,
@@ -141,14 +150,21 @@ async fn print_rest(
         while watching.join_next().await.is_some() {}
         reporter.finish(false).await
     };
+    let closed = async {
+        closing.await;
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(PRINT_WAIT), if at_once => Ok(()),
+            printed = printed => match printed {
+                Err(Stop::Fatal(fatal)) => Err(fatal),
+                _ => Ok(()),
+            }
+        }
+    };
     tokio::select! {
         biased;
         _ = signals.next() => Ok(()),
-        () = tokio::time::sleep(PRINT_WAIT), if at_once => Ok(()),
-        printed = printed => match printed {
-            Err(Stop::Fatal(fatal)) => Err(fatal),
-            _ => Ok(()),
-        }
+        closed = closed => closed,
     }
 }
 
@@ -156,5 +172,22 @@ fn exit_code(totals: &Totals) -> ExitCode {
     match totals.failed + totals.cancelled + totals.unreadable {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+    use crate::map::report::Mode;
+
+    #[tokio::test]
+    async fn a_signal_ends_the_wait_for_a_disk_that_hangs() {
+        let signals = Signals::new().unwrap();
+        let reporter = Reporter::start(Mode::Json, &Arc::new(Launches::default()));
+        kill_process(getpid(), Signal::TERM).unwrap();
+        let closing = std::future::pending();
+        assert!(close(closing, reporter, JoinSet::new(), signals, true).await.is_ok());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
@@ -14,7 +16,7 @@ pub(super) enum Item {
     Failed(InputError),
     /// The last item: what was passed over.
     Notes(Notes),
-    /// Whatever reads the inputs has panicked: there may be more of them.
+    /// Whatever reads the inputs has panicked, or was [told to stop](Stopper): there may be more of them.
     Lost,
 }
 
@@ -23,6 +25,22 @@ pub(super) struct Feed {
     items: mpsc::Receiver<Item>,
     /// How many inputs there are, where that is known before they are read.
     pub(super) inputs: Option<u64>,
+    stopper: Stopper,
+}
+
+/// Ends [`Feed::blocking_next`], whatever it waits for.
+#[derive(Clone)]
+pub(super) struct Stopper {
+    stopped: Arc<AtomicBool>,
+    items: mpsc::WeakSender<Item>,
+}
+
+impl Stopper {
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Where there is no room for it, nobody waits for an item.
+        let _ = self.items.upgrade().map(|items| items.try_send(Item::Lost));
+    }
 }
 
 impl Feed {
@@ -45,6 +63,7 @@ impl Feed {
         read: impl FnOnce(&mpsc::Sender<Item>) + Send + 'static,
     ) -> Result<Self, Fatal> {
         let (sender, items) = mpsc::channel(ahead.max(1));
+        let stopper = Stopper { stopped: Arc::default(), items: sender.downgrade() };
         let read = move || {
             if catch_unwind(AssertUnwindSafe(|| read(&sender))).is_err() {
                 let _ = sender.blocking_send(Item::Lost);
@@ -52,16 +71,25 @@ impl Feed {
         };
         // The thread is left alone when the program ends: it may be waiting for a terminal.
         std::thread::Builder::new().name("inputs".into()).spawn(read)?;
-        Ok(Self { items, inputs: None })
+        Ok(Self { items, inputs: None, stopper })
     }
 
     pub(super) async fn next(&mut self) -> Option<Item> {
         self.items.recv().await
     }
 
-    /// As [`Feed::next`], outside of the runtime.
+    /// As [`Feed::next`], outside of the runtime. Once it is told to stop, there is no input any more.
     pub(super) fn blocking_next(&mut self) -> Option<Item> {
-        self.items.blocking_recv()
+        let item = self.items.blocking_recv();
+        if self.is_stopped() { Some(Item::Lost) } else { item }
+    }
+
+    pub(super) fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopper.stopped.load(Ordering::Relaxed)
     }
 }
 

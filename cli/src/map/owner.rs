@@ -37,9 +37,13 @@ pub(super) async fn take(data: &Path) -> Result<FolderLock, Fatal> {
             Ok(lock) => return Ok(lock),
             Err(storage::Error::Locked { folder, pid }) => {
                 if has_owner(data).await || waited.elapsed() >= READER_WAIT {
-                    let folder = folder.display();
+                    let owner = match pid {
+                        0 => "another process".into(),
+                        pid => format!("process {pid}"),
+                    };
                     let hint = "wait for it, or name another folder with --data";
-                    return Err(Fatal::new(format!("{folder} is in use by process {pid}; {hint}")));
+                    let folder = folder.display();
+                    return Err(Fatal::new(format!("{folder} is in use by {owner}; {hint}")));
                 }
                 if intent.is_none() {
                     let declare = move || Intent::declare(&folder);

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, ExitCode};
+use std::process::{Child, Command as Process, ExitCode};
 use std::time::Duration;
 
 use ghostlight::storage::FolderLock;
@@ -18,6 +18,7 @@ use self::folder::{Put, SpoolFile, SpoolFolder};
 use super::feed::Feed;
 use super::owner;
 use super::signals::Signals;
+use super::start::{Start, UNDO_WAIT};
 use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Made, Text, no_batch};
 use crate::fatal::{Fatal, absolute};
@@ -29,6 +30,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
 /// The name of the background program in process listings, whose file is found by another one.
 const NAME: &str = "ghostlight";
+
+/// The exit status of a background program that failed after it had begun: its inputs are not taken
+/// back then. Nobody but who has started it sees it.
+pub(super) const BROKEN_OFF: u8 = 3;
 
 /// A batch that was spooled before.
 pub(super) struct Spooled {
@@ -106,12 +111,13 @@ pub(super) async fn resume(args: &mut MapArgs) -> Result<Option<Spooled>, Fatal>
 pub(super) async fn detach(
     args: &MapArgs,
     batch: &str,
-    data: &Path,
     cwd: &Path,
     feed: Feed,
     lock: FolderLock,
+    started: &mut Start,
     signals: &mut Signals,
 ) -> Result<ExitCode, Fatal> {
+    let data = lock.folder().to_owned();
     let file = SpoolFile::new(
         args.command.iter().map(|word| Text::from(word.as_os_str())).collect(),
         Text::from(cwd.as_os_str()),
@@ -119,16 +125,28 @@ pub(super) async fn detach(
         args.max_attempts.unwrap_or(MAX_ATTEMPTS),
         args.no_sync,
     );
-    let folder = SpoolFolder::new(spool_of(data, batch));
-    let putting =
-        tokio::task::spawn_blocking(move || folder.put(feed, file).map(|put| (folder, put)));
-    let (folder, put) = tokio::select! {
+    let folder = SpoolFolder::new(spool_of(&data, batch));
+    let stopper = feed.stopper();
+    // It has the lock as long as it writes, whoever waits for it.
+    let mut putting =
+        tokio::task::spawn_blocking(move || folder.put(feed, file).map(|put| (folder, put, lock)));
+    let (folder, put, lock) = tokio::select! {
         biased;
-        // Nothing refers to inputs that are not whole.
-        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
-        put = putting => put??,
+        stop = signals.next() => {
+            stopper.stop();
+            let undone = async {
+                if let Ok(Ok((folder, put, lock))) = putting.await {
+                    undo(folder, put, lock).await?;
+                }
+                Ok::<_, Fatal>(())
+            };
+            // The exit status says that nothing is to come of it, however slow the disk is.
+            let _ = tokio::time::timeout(UNDO_WAIT, undone).await;
+            return Ok(ExitCode::from(stop.code()));
+        }
+        put = &mut putting => put??,
     };
-    tokio::select! {
+    let begun = tokio::select! {
         biased;
         // Whether it goes on is for the background program to say now.
         stop = signals.next() => {
@@ -136,8 +154,22 @@ pub(super) async fn detach(
             let _ = writeln!(std::io::stderr(), "ghostlight: batch {batch} {text}");
             Ok(ExitCode::from(stop.code()))
         }
-        begun = begin(args, batch, data, lock, folder, put) => begun,
+        begun = begin(args, batch, &data, lock, folder, put) => begun,
+    };
+    if begun.is_ok() {
+        started.begun();
     }
+    begun
+}
+
+/// Takes back what was put aside; returns whether it did.
+async fn undo(folder: SpoolFolder, put: Put, lock: FolderLock) -> Result<bool, Fatal> {
+    let undo = move || {
+        let undone = folder.undo(put);
+        drop(lock);
+        undone
+    };
+    tokio::task::spawn_blocking(undo).await?
 }
 
 /// Starts the background program with what was put aside, which is undone if it ends at once.
@@ -149,25 +181,26 @@ async fn begin(
     folder: SpoolFolder,
     put: Put,
 ) -> Result<ExitCode, Fatal> {
-    match start(args, batch, data, lock).await {
+    let started = match start(args, batch, data, lock) {
+        Ok(child) => wait_for_answer(child, batch, data).await,
+        Err(why) => Err(NotStarted::Refused(why)),
+    };
+    match started {
         Ok(said) => {
             tokio::task::spawn_blocking(move || folder.keep(put)).await?;
             // The batch goes on whether anybody reads this or not.
             let _ = writeln!(std::io::stdout(), "{said}");
             Ok(ExitCode::SUCCESS)
         }
-        Err(NotStarted { why, ended: false }) => Err(why),
-        Err(NotStarted { why, ended: true }) => {
+        Err(NotStarted::Unknown(why)) => {
+            Err(Fatal::new(format!("{why}; batch {batch} may go on in the background")))
+        }
+        Err(NotStarted::BrokenOff(why)) => {
+            Err(Fatal::new(format!("{why}; its inputs stay put aside for this command")))
+        }
+        Err(NotStarted::Refused(why)) => {
             // Nobody was told that they are put aside.
-            let undone = async {
-                let lock = owner::take(data).await?;
-                tokio::task::spawn_blocking(move || {
-                    let undone = folder.undo(put);
-                    drop(lock);
-                    undone
-                })
-                .await?
-            };
+            let undone = async { undo(folder, put, owner::take(data).await?).await };
             match undone.await {
                 Ok(true) => Err(why),
                 Ok(false) => Err(Fatal::new(format!(
@@ -182,26 +215,24 @@ async fn begin(
 }
 
 /// The background program does not go on with the batch.
-struct NotStarted {
-    why: Fatal,
-    /// It is not there any more.
-    ended: bool,
+#[derive(Debug)]
+enum NotStarted {
+    /// It is not there any more, and has begun nothing.
+    Refused(Fatal),
+    /// It is not there any more, and may have begun runs of the inputs.
+    BrokenOff(Fatal),
+    /// What it does is not known.
+    Unknown(Fatal),
 }
 
 impl<E: Into<Fatal>> From<E> for NotStarted {
-    /// Before there was one.
     fn from(error: E) -> Self {
-        Self { why: error.into(), ended: true }
+        Self::Unknown(error.into())
     }
 }
 
-/// Starts the background program, and returns what there is to say once it goes on.
-async fn start(
-    args: &MapArgs,
-    batch: &str,
-    data: &Path,
-    lock: FolderLock,
-) -> Result<String, NotStarted> {
+/// Starts the background program.
+fn start(args: &MapArgs, batch: &str, data: &Path, lock: FolderLock) -> Result<Child, Fatal> {
     let log = File::create(data.join("map.log"))?;
     let mut process = Process::new("/proc/self/exe");
     process.arg0(NAME);
@@ -216,9 +247,12 @@ async fn start(
     }
     // The folder is its own from the beginning: nobody else gets it in between.
     process.stdin(lock.hand_over()?).stdout(log.try_clone()?).stderr(log);
-    let mut child = process.spawn()?;
-    // Its copies of those files must not outlive the child.
-    drop(process);
+    // Its own copies of those files do not outlive this function.
+    Ok(process.spawn()?)
+}
+
+/// Returns what there is to say once the background program goes on.
+async fn wait_for_answer(mut child: Child, batch: &str, data: &Path) -> Result<String, NotStarted> {
     let began = tokio::time::Instant::now();
     loop {
         if owner::is_owner(data, child.id()).await? {
@@ -236,13 +270,49 @@ async fn start(
             let text = std::fs::read_to_string(data.join("map.log")).unwrap_or_default();
             let last = text.lines().last().unwrap_or("it said nothing");
             let why = format!("the background program ended at once ({status}): {last}");
-            return Err(Fatal::new(why).into());
+            return Err(match status.code() {
+                Some(2) => NotStarted::Refused(Fatal::new(why)),
+                _ => NotStarted::BrokenOff(Fatal::new(why)),
+            });
         }
         if began.elapsed() > ANSWER_WAIT {
             let (id, log) = (child.id(), data.join("map.log"));
             let why = Fatal::new(format!("process {id} does not answer; see {}", log.display()));
-            return Err(NotStarted { why, ended: false });
+            return Err(NotStarted::Unknown(why));
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_cannot_be_looked_at_may_go_on() {
+        let data = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("lock", data.path().join("lock")).unwrap();
+        let mut program = Process::new("cat");
+        let mut child = program.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        let said = wait_for_answer(child, "b", data.path()).await;
+        assert!(matches!(said, Err(NotStarted::Unknown(_))), "{said:?}");
+        drop(input);
+    }
+
+    #[tokio::test]
+    async fn only_a_program_that_was_refused_has_begun_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        for (script, is_refused) in
+            [("exit 2", true), ("exit 3", false), ("exit 143", false), ("kill -KILL $$", false)]
+        {
+            let child = Process::new("sh").args(["-c", script]).spawn().unwrap();
+            let said = wait_for_answer(child, "b", data.path()).await;
+            match said {
+                Err(NotStarted::Refused(_)) => assert!(is_refused, "{script}"),
+                Err(NotStarted::BrokenOff(_)) => assert!(!is_refused, "{script}"),
+                other => panic!("{script}: {other:?}"),
+            }
+        }
     }
 }

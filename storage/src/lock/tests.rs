@@ -39,16 +39,23 @@ fn a_forked_child_does_not_keep_the_folder() {
 #[test]
 fn a_discarded_lock_is_nobodys() {
     const TIMES: usize = 300;
-    let folder = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("data");
     let owners = std::sync::Mutex::new(());
     let own = || {
         let (mut times, mut is_alone) = (0, true);
         while times < TIMES && is_alone {
-            let Ok(lock) = FolderLock::acquire(folder.path()) else { continue };
+            let lock = match FolderLock::acquire(&folder) {
+                Ok(lock) => lock,
+                Err(Error::Locked { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
             let alone = owners.try_lock();
             is_alone = alone.is_ok();
             drop(alone);
             lock.discard().unwrap();
+            // Unless the next one is there already.
+            let _ = std::fs::remove_dir(&folder);
             times += 1;
         }
         is_alone
@@ -138,6 +145,7 @@ fn an_owner_without_a_pid_is_still_an_owner() {
     std::fs::write(folder.path().join("lock"), "no number").unwrap();
     let refused = FolderLock::acquire(folder.path()).unwrap_err();
     assert!(matches!(refused, Error::Locked { pid: 0, .. }), "{refused}");
+    assert!(refused.to_string().contains(" is in use by another process; "), "{refused}");
 }
 
 #[test]

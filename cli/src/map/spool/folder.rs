@@ -90,8 +90,8 @@ impl SpoolFolder {
     /// it is [kept](Self::keep) or [undone](Self::undo). For whoever holds the lock of the data folder.
     ///
     /// # Errors
-    /// An input cannot be had, or those of before are of another command or working directory: nothing
-    /// has changed then.
+    /// An input cannot be had, those of before are of another command or working directory, or the feed
+    /// was stopped: nothing has changed then.
     pub(super) fn put(&self, feed: Feed, mut file: SpoolFile) -> Result<Put, Fatal> {
         let before = self.read()?;
         let undone = before.as_ref().filter(|before| !before.done);
@@ -200,6 +200,9 @@ impl SpoolFolder {
         let (mut before, mut now) = (RunIds::new(), RunIds::new());
         if let Some(undone) = undone {
             for input in Inputs::open(Source::Spool(undone))? {
+                if feed.is_stopped() {
+                    return Err(lost());
+                }
                 let input = input?;
                 before.next_occurrence(&InputHash::of(&input));
                 put(&input)?;
@@ -230,7 +233,9 @@ impl SpoolFolder {
             return Err(Fatal::new(format!("{failed} inputs cannot be had; nothing was started")));
         }
         let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-        Ok(file.sync_all()?)
+        file.sync_all()?;
+        // Nothing refers to them yet, and nothing is to any more.
+        if feed.is_stopped() { Err(lost()) } else { Ok(()) }
     }
 }
 
@@ -320,6 +325,22 @@ mod tests {
         assert!(folder.put(feed(&["b", "c\0d"]), file()).is_err());
         assert_eq!(spooled(&folder), ["a"]);
         assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_stop_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SpoolFolder::new(dir.path().to_owned());
+        put(&folder, feed(&["a"]));
+        // The list is read to its end, or not, or there is none.
+        for (words, ahead) in [(&["b", "c"][..], 8), (&["b", "c"], 1), (&[], 1)] {
+            let words = words.iter().map(Into::into).collect();
+            let feed = Feed::open(Source::Arguments(words), ahead).unwrap();
+            feed.stopper().stop();
+            assert!(folder.put(feed, file()).is_err());
+            assert_eq!(spooled(&folder), ["a"]);
+            assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 2);
+        }
     }
 
     #[test]
