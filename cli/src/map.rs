@@ -8,6 +8,7 @@ mod report;
 mod signals;
 mod spool;
 mod start;
+mod store_folder;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use self::report::{Event, Mode, Reporter};
 use self::signals::{Signals, Stop};
 use self::spool::Spooled;
 use self::start::Start;
+use self::store_folder::StoreFolder;
 use self::watch::{Job, Watcher};
 use crate::args::{MAX_ATTEMPTS, MapArgs};
 use crate::batch::{Batch, Bound, Command, Launches, Made, Text};
@@ -177,15 +179,16 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
             }
         };
         start.begun();
+        let store = StoreFolder::open(&data)?;
         let files = Files { system: system.clone(), data, batch: address };
         let control = listening.serve(&files);
         let agent = system.agent::<Batch>(&name)?;
         agent.agent_ref().hydrate().await?;
         // Whatever is alive now and turns out to have no input in the source counts, too.
         let left_over = agent.agent_ref().unfinished().await?.into_iter().collect();
-        Ok::<_, Fatal>((system, files, control, agent, left_over))
+        Ok::<_, Fatal>((system, store, files, control, agent, left_over))
     };
-    let (system, files, control, agent, left_over) = tokio::select! {
+    let (system, store, files, control, agent, left_over) = tokio::select! {
         biased;
         // What goes on already does so under its shims. An interrupt waits: it is to drain.
         stop = signals.not_interrupt() => return Ok(ExitCode::from(stop.code())),
@@ -214,9 +217,14 @@ async fn start_and_run(mut args: MapArgs, start: &mut Start) -> Result<ExitCode,
     };
     let mut watching = JoinSet::new();
     let work = Work { feed, jobs, left_over };
-    let stop = run(&watcher, work, &mut watching, &mut signals, &reporter).await;
+    let stop = tokio::select! {
+        biased;
+        stop = run(&watcher, work, &mut watching, &mut signals, &reporter) => stop,
+        fatal = store.removed() => Err(Stop::Fatal(fatal)),
+    };
     drop(watcher);
-    let ending = Ending { system, files, control, launches, reporter, watching, signals, spooled };
+    let ending =
+        Ending { system, store, files, control, launches, reporter, watching, signals, spooled };
     ending.finish(stop).await
 }
 

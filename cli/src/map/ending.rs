@@ -12,6 +12,7 @@ use super::owner::{Control, Files};
 use super::report::{Reporter, Totals};
 use super::signals::{INTERRUPTED, Signals, Stop};
 use super::spool::Spooled;
+use super::store_folder::StoreFolder;
 use crate::batch::Launches;
 use crate::fatal::Fatal;
 
@@ -24,6 +25,7 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// What is left when nothing more is dispatched.
 pub(super) struct Ending {
     pub(super) system: System,
+    pub(super) store: StoreFolder,
     pub(super) files: Files,
     pub(super) control: Control,
     pub(super) launches: Arc<Launches>,
@@ -35,6 +37,11 @@ pub(super) struct Ending {
 
 impl Ending {
     pub(super) async fn finish(self, stop: Result<bool, Stop>) -> Result<ExitCode, Fatal> {
+        let stop = match stop {
+            // Nothing is reported as done that the next `map` would do again.
+            Ok(whole) => self.store.check().await.map(|()| whole).map_err(Stop::Fatal),
+            stop => stop,
+        };
         match stop {
             Ok(whole) => {
                 let Self { files, control, reporter, system, mut signals, spooled, .. } = self;
@@ -100,6 +107,7 @@ impl Ending {
             biased;
             stop = self.signals.next() => Some(stop),
             () = &mut drained => None,
+            fatal = self.store.removed() => Some(Stop::Fatal(fatal)),
         };
         let code = stop.as_ref().map_or(INTERRUPTED, Stop::code);
         let mut recorded = stop.is_none();
@@ -132,7 +140,10 @@ impl Ending {
         };
         let at_once = code != INTERRUPTED;
         close(closing, reporter, watching, signals, at_once).await?;
-        Ok(ExitCode::from(code))
+        match stop {
+            Some(Stop::Fatal(fatal)) => Err(fatal),
+            _ => Ok(ExitCode::from(code)),
+        }
     }
 }
 

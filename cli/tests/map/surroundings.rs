@@ -175,3 +175,25 @@ fn commands_have_the_users_limit_of_open_files() {
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "100\n");
 }
+
+/// Nothing that is recorded there is found again.
+#[test]
+fn a_map_whose_store_is_removed_ends() {
+    for removed in [".ghostlight", ".ghostlight/store"] {
+        for drains in [false, true] {
+            let place = Place::new();
+            let mut gate = place.gate("gate");
+            let mut map = place.start(["map", "--jobs", "1", "1", "2", "--", "sh", "-c", WAIT]);
+            map.read_lines(1);
+            if drains {
+                map.signal(Signal::INT);
+                map.read_note();
+            }
+            std::fs::remove_dir_all(place.path(removed)).unwrap();
+            let ended = map.wait();
+            gate.open(1);
+            assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+            assert!(ended.stderr.contains("was removed while"), "{}", ended.stderr);
+        }
+    }
+}
