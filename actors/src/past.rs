@@ -92,23 +92,34 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Reads the whole log of a run, a page at a time; chunks are passed over.
-    pub(crate) async fn read(committer: &Committer, run: RunKey) -> Result<Self, storage::Error> {
+    /// Reads the whole log of a run, which has at least so many records, a page at a time; chunks are
+    /// passed over.
+    pub(crate) async fn read(
+        committer: &Committer,
+        run: RunKey,
+        records: u64,
+    ) -> Result<Self, storage::Error> {
+        // Without a result that was recorded its step would be executed again.
+        let missing = |key: &Key, record: u64| {
+            let why = format!("record {record} of the log is missing");
+            storage::Error::Corrupt { key: key.to_string(), why }
+        };
         let mut past = Self::default();
         let (mut after, mut next) = (None, 0);
         loop {
             let page = committer.scan(Key::log(run).into_bytes(), after, PAGE).await?;
             let Some(last) = page.last() else {
+                if next < records {
+                    return Err(missing(&Key::log(run), next));
+                }
                 past.spoil();
                 return Ok(past);
             };
             after = Some(last.key.clone());
             for entry in page {
                 let key = Key::from_bytes(entry.key);
-                // Without a result that was recorded its step would be executed again.
                 if key.log_position() != Some(next) {
-                    let why = format!("record {next} of the log is missing before it");
-                    return Err(storage::Error::Corrupt { key: key.to_string(), why });
+                    return Err(missing(&key, next));
                 }
                 next += 1;
                 let record: LogRecord = codec::decode(&key, &entry.versioned.value)?;

@@ -396,14 +396,14 @@ impl Shared {
         self.push(&mut inner, entry);
     }
 
-    /// Reports progress once the code does new things.
+    /// Reports progress once the code does new things, as what it does about its cancel is.
     pub(crate) fn report(&self, progress: Progress) {
         let mut inner = self.lock();
-        if inner.journal.is_caught_up() {
+        if self.holds(&inner) {
+            inner.held_progress = Some(progress);
+        } else {
             inner.progress = Some(progress);
             self.wake_actor(&mut inner);
-        } else {
-            inner.held_progress = Some(progress);
         }
     }
 

@@ -14,6 +14,8 @@ use crate::look;
 pub fn main() -> ExitCode {
     // Ignored by whoever starts us, it would hide how our children end.
     crate::sys::restore_child_signal();
+    // What cannot be written is an error to be told.
+    crate::sys::ignore_size_signal();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(mut error) => {

@@ -69,6 +69,18 @@ pub(crate) fn restore_child_signal() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// Makes a write beyond the limit of file sizes fail, instead of killing who writes.
+pub(crate) fn ignore_size_signal() {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Takes back [`ignore_size_signal`], for a command.
+pub(crate) fn restore_size_signal() {
+    // SAFETY: setting a default disposition installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+}
+
 /// Closes a descriptor that was inherited; a number that is not open is ignored.
 pub(crate) fn close_unowned(fd: RawFd) {
     // SAFETY: called before the shim opens anything, so no object in this process owns a

@@ -129,3 +129,38 @@ async fn a_cancelled_run_whose_code_does_not_fit_ends_at_once() {
     assert_eq!(end(&system).await.status(), Status::Aborted);
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
+
+/// It is told of its cancel although its log has more than it has asked for.
+#[tokio::test(start_paused = true)]
+async fn what_a_cancelled_run_reports_after_a_crash_is_recorded() {
+    let make = |bench: &Bench| {
+        let bench = bench.clone();
+        code(move |cx, _| {
+            let bench = bench.clone();
+            Box::pin(async move {
+                cx.step("a", async || Ok(())).await?;
+                if cx.attempt() == 1 {
+                    cx.step("b", async || Ok(())).await?;
+                    cx.cancelled().await;
+                    bench.note("hangs");
+                    std::future::pending::<()>().await;
+                }
+                cx.cancelled().await;
+                cx.progress(Progress::fraction(1.0).message("cleaned"));
+                Ok(json!(null))
+            })
+        })
+    };
+    let (bench, data) = (Bench::default(), Data::new());
+    let system = data.start(make(&bench)).await;
+    let run = assistant(&system).start::<Code>(json!(null)).id("r").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    run.cancel("enough").await.unwrap();
+    bench.seen("hangs", 1).await;
+    system.crash().await;
+
+    let system = data.start(make(&bench)).await;
+    assert_eq!(end(&system).await.status(), Status::Aborted);
+    let progress = assistant(&system).inspect("r").await.unwrap().unwrap().progress.unwrap();
+    assert_eq!(progress["message"], "cleaned");
+}

@@ -168,23 +168,29 @@ async fn a_missing_result_is_a_typed_error_and_executes_nothing_again() {
             })
         })
     };
-    let data = Data::new();
-    let system = data.start(child()).await;
-    assistant(&system).start::<Code>(json!(1)).id("r").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    system.crash().await;
-    let store = data.store.reopen();
-    let limit = storage::Limit { entries: 10, bytes: 1 << 20 };
-    let log = store.scan(StoreKey::log(run).as_bytes(), None, limit).unwrap();
-    let second = log.into_iter().nth(2).unwrap();
-    store.commit(&[Batch::new().delete(second.key)]).unwrap()[0].as_ref().unwrap();
-    drop(store);
+    // One in the middle, and the last but for the sleep, with that.
+    for lost in [2..3, 3..usize::MAX] {
+        executed.store(0, Ordering::Relaxed);
+        let data = Data::new();
+        let system = data.start(child()).await;
+        assistant(&system).start::<Code>(json!(1)).id("r").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        system.crash().await;
+        let store = data.store.reopen();
+        let limit = storage::Limit { entries: 10, bytes: 1 << 20 };
+        let log = store.scan(StoreKey::log(run).as_bytes(), None, limit).unwrap();
+        assert!(log.len() > 4, "{log:?}");
+        for (_, entry) in log.into_iter().enumerate().filter(|(n, _)| lost.contains(n)) {
+            store.commit(&[Batch::new().delete(entry.key)]).unwrap()[0].as_ref().unwrap();
+        }
 
-    let system = data.start(child()).await;
-    let again = assistant(&system).run::<Code>(json!(1)).id("r");
-    let error = timeout(LIMIT, again).await.expect("an answer").unwrap_err();
-    assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
-    assert_eq!(executed.load(Ordering::Relaxed), 3);
+        let system = data.start(child()).await;
+        let again = assistant(&system).run::<Code>(json!(1)).id("r");
+        let error = timeout(LIMIT, again).await.expect("an answer").unwrap_err();
+        assert!(matches!(error, Error::Storage(storage::Error::Corrupt { .. })), "{error:?}");
+        assert_eq!(executed.load(Ordering::Relaxed), 3);
+        system.crash().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -198,7 +198,7 @@ async fn try_resume(
                 return Ok(LaneEnd::FREE);
             }
             let began_here = began_here(args, run).await?;
-            let read = Past::read(&node.committer, run).await?;
+            let read = Past::read(&node.committer, run, stored.head.position).await?;
             // What this process has begun, and has not given an actor, was not entered: its parent was
             // lost on the way. No attempt is lost with it.
             let cancelling = stored.record.state.cancelling;
@@ -240,7 +240,7 @@ async fn try_resume(
     let revision = stored.record_revision + 1;
     let past = match past {
         Some(past) => past,
-        None => Past::read(&node.committer, run).await?,
+        None => Past::read(&node.committer, run, stored.head.position).await?,
     };
     of_record!(info, stored.record, "run resumed");
     let record = stored.record;

@@ -198,7 +198,7 @@ pub(super) struct Listening {
 pub(super) async fn bind(data: &Path, port: Option<TcpListener>) -> Result<Listening, Fatal> {
     let socket = ControlSocket::bind(data).await?;
     if let Some(port) = &port {
-        eprintln!("ghostlight: listening on http://{}", port.local_addr()?);
+        eprintln!("ghostlight: listening on http://{}/agents", port.local_addr()?);
     }
     Ok(Listening { socket, port })
 }

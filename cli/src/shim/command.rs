@@ -108,6 +108,7 @@ fn wait_and_exec(job: &Job, files: &Files, shim: Pid, gate: &mut File) -> Result
         return Ok(());
     }
     chdir(&job.cwd).map_err(|errno| ExecFailure::at(ExecStage::Cwd)(errno.into()))?;
+    sys::restore_size_signal();
     // Besides looking up the command this takes back what the runtime did to signals.
     let error = Command::new(&job.program).args(&job.args).exec();
     Err(ExecFailure::at(ExecStage::Exec)(error))

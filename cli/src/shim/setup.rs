@@ -37,6 +37,7 @@ impl SetUpError {
 /// Leaves the caller's session, terminal, working directory and descriptors.
 pub(super) fn isolate() -> Result<(), SetUpError> {
     sys::restore_child_signal();
+    sys::ignore_size_signal();
     close_inherited().map_err(SetUpError::at("close descriptors"))?;
     setsid().map_err(SetUpError::at("start a session"))?;
     set_child_subreaper(Some(getpid())).map_err(SetUpError::at("become a subreaper"))?;

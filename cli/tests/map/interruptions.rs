@@ -282,7 +282,7 @@ fn a_port_is_for_looking() {
     let mut stderr = BufReader::new(map.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    let address = line.trim().rsplit('/').next().unwrap().to_owned();
+    let address = line.trim().trim_end_matches("/agents").rsplit('/').next().unwrap().to_owned();
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();

@@ -176,6 +176,26 @@ fn commands_have_the_users_limit_of_open_files() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "100\n");
 }
 
+/// What goes beyond the limit kills a command, and is an error of the program.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let place = Place::new();
+    let limited = |blocks: u32, args: &str| {
+        let program = env!("CARGO_BIN_EXE_ghostlight");
+        let script = format!("ulimit -f {blocks}; exec {program} map a -- {args}");
+        let mut shell = std::process::Command::new("sh");
+        shell.arg("-c").arg(script).current_dir(place.path("")).output().unwrap()
+    };
+    let ended = limited(100, "echo {}");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{told}");
+    assert!(told.contains("File too large"), "{told}");
+
+    let ended = limited(40_000, "sh -c 'head -c 50000000 /dev/zero > out' {}");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+}
+
 /// Nothing that is recorded there is found again.
 #[test]
 fn a_map_whose_store_is_removed_ends() {
