@@ -112,10 +112,8 @@ fn sleeper() -> Code {
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn everything_says_which_run_and_which_attempt_it_is_about() {
-    let log = Collect::default();
-    let _default = tracing::subscriber::set_default(Registry::default().with(log.clone()));
+/// A run that sleeps, is resumed, and loses its process, and one that is cancelled.
+async fn lives(log: &Collect) {
     bounded(async {
         let (data, told) = (Data::new(), Told::default());
         let start =
@@ -136,6 +134,18 @@ async fn everything_says_which_run_and_which_attempt_it_is_about() {
         system.shutdown().await;
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_says_which_run_and_which_attempt_it_is_about() {
+    let log = Collect::default();
+    let _default = tracing::subscriber::set_default(Registry::default().with(log.clone()));
+    lives(&log).await;
+    // A place that logs, and that another test came by first just when the subscriber was made, may
+    // have missed it. A new subscriber asks all of them again.
+    drop(tracing::Dispatch::new(Registry::default()));
+    log.0.lock().unwrap().clear();
+    lives(&log).await;
     let told = |run_id| {
         log.of(run_id)
             .into_iter()
