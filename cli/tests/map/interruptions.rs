@@ -282,16 +282,16 @@ fn a_port_is_for_looking() {
     let mut stderr = BufReader::new(map.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    let address = line.trim().trim_end_matches("/agents").rsplit('/').next().unwrap().to_owned();
+    let (address, path) = line.trim().split("http://").nth(1).unwrap().split_once('/').unwrap();
     let ask = |request: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer.lines().next().unwrap_or_default().to_owned()
     };
     let tail = "Connection: close\r\nContent-Length: 0\r\n\r\n";
-    assert!(ask(&format!("GET /agents HTTP/1.1\r\nHost: {address}\r\n{tail}")).contains("200"));
+    assert!(ask(&format!("GET /{path} HTTP/1.1\r\nHost: {address}\r\n{tail}")).contains("200"));
     let post = format!("POST /agents/batch/x/runs HTTP/1.1\r\nHost: {address}\r\n{tail}");
     assert!(ask(&post).contains("403"), "{}", ask(&post));
     let page = format!("GET /agents HTTP/1.1\r\nHost: evil.example\r\n{tail}");

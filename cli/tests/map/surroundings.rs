@@ -194,6 +194,8 @@ fn a_limit_of_file_sizes_is_an_error() {
     let ended = limited(40_000, "sh -c 'head -c 50000000 /dev/zero > out' {}");
     let told = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{told}");
+    // By the signal, as the shell tells it.
+    assert!(told.contains("exited with code 153"), "{told}");
 }
 
 /// Nothing that is recorded there is found again.
