@@ -107,7 +107,12 @@ const TABLE: &[Row] = &[
     row(
         TearBatch,
         fan_out,
-        &["the index of live runs tells the truth", "a hard end never changes"],
+        // The drive is told that a record of a log is missing.
+        &[
+            "the index of live runs tells the truth",
+            "a hard end never changes",
+            "the drive succeeds",
+        ],
         70,
     ),
     row(ReuseNumber, sprint, &["a run has one sequence of frames"], 10),
