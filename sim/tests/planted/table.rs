@@ -94,12 +94,7 @@ const TABLE: &[Row] = &[
     row(LoseCall, office, &["the drive comes to an end"], 1),
     row(PanicInActor, office, &["the system itself never panics"], 1),
     row(TurnsAtOnce, office, &["what is owed is delivered"], 1),
-    row(
-        PartsLast,
-        retry,
-        &["observers see what is durable, once and in order", "a hard end never changes"],
-        1,
-    ),
+    row(PartsLast, retry, &["a hard end never changes"], 1),
     // From here on, those that the calm world does not show.
     row(AcknowledgeFailed, sprint_by_chance, &["a disk that has failed is left alone"], 20),
     row(GoOnAfterFailure, sprint_by_chance, &["a disk that has failed is left alone"], 60),
